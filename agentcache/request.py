@@ -1,0 +1,196 @@
+"""What is asked for and what runs: sampling parameters, requests, sequences and the outputs they emit.
+
+Words: a *request* is one prompt; it has ``n`` *sequences*, which share the prompt and differ in what they generate.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentcache.cache.explain import Miss
+    from agentcache.cache.manager import Lease
+    from agentcache.cache.tokens import PagedTokens
+    from agentcache.chat.detokenizer import TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen.  Checked at the HTTP edge; the engine trusts it.
+
+    ``temperature`` 0 is greedy, whatever the filters say.  ``top_k`` 0 and ``top_p`` 1 and ``min_p`` 0 mean no filter.
+    Log-probabilities that are reported are those of the model's own distribution (temperature 1, before penalties,
+    biases and filters).
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """How many alternatives to report beside the chosen token; ``None`` reports nothing, 0 the chosen token alone."""
+    prompt_logprobs: int | None = None
+    """The same for every prompt token.  Forces the whole prompt to be computed, so the figures never depend on the cache."""
+    n: int = 1
+
+    @property
+    def greedy(self) -> bool:
+        """A temperature so small that dividing by it would overflow is greedy as well."""
+        return self.temperature < 1e-5
+
+
+class FinishReason(str, enum.Enum):
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+class SequenceState(enum.Enum):
+    """Legal moves: WAITING -> RUNNING -> (PREEMPTED -> RUNNING)* -> FINISHED; any state -> FINISHED by abort.
+
+    FOLLOWING: one of the ``n`` sequences of a request that waits for the first one to compute their prompt.
+    """
+
+    WAITING = "waiting"
+    FOLLOWING = "following"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural-log probability of ``token`` and of the ``top`` alternatives, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceReport:
+    """What one sequence cost; see ``usage`` and the ``agentcache`` object of the HTTP responses."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    """At the first admission only; never counts the one token that is redone on a full hit."""
+    cached_pages: int
+    """Whole pages shared at the first admission."""
+    partial_tokens: int
+    """Tokens copied out of a page that was only partly equal (``cached_tokens - cached_pages * page_size``, or 0)."""
+    computed_tokens: int
+    """Positions really run, recomputation after preemption included."""
+    preemptions: int
+    miss: Miss | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one step added to one sequence.  The last one carries ``finish_reason`` and ``report``."""
+
+    index: int
+    """Which of the ``n`` sequences."""
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    """The stop string or stop token that ended it, if one did."""
+    report: SequenceReport | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    error: str | None = None
+
+
+Sink = Callable[["Output"], None]
+"""Receives the outputs of a request, in order, on the engine's thread; must not block."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One prompt to serve.
+
+    Args:
+        request_id: unique among live requests.
+        prompt: token ids, at least one.
+        root: the namespace root under which its pages are keyed (``cache.hashing.namespace_root``).
+        sink: where its outputs go.
+    """
+
+    request_id: str
+    prompt: list[int]
+    params: SamplingParams
+    root: bytes
+    sink: Sink
+    priority: int = 0
+    arrival: float = 0.0
+    """Seconds on the engine's clock; set when the engine takes it in."""
+    sequences: list[Sequence] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One of a request's ``n`` continuations, and everything the engine knows of it.
+
+    ::
+
+        tokens:  [ prompt .................... | output ........... ]
+        indices: 0                    prompt_len          len(tokens)
+        valid keys and values: [0, lease.computed)
+    """
+
+    request: Request
+    index: int
+    tokens: PagedTokens
+    prompt_len: int
+    max_tokens: int
+    """How many tokens it may generate: what was asked for, or the room left."""
+    seed: int
+    """Every sampled token is a function of (seed, position), so batches and preemption never change it."""
+    state: SequenceState = SequenceState.WAITING
+    lease: Lease | None = None
+    text: TextStream | None = None
+    cached_tokens: int | None = None
+    """Set at the first admission."""
+    cached_pages: int = 0
+    computed_tokens: int = 0
+    preemptions: int = 0
+    miss: Miss | None = None
+    first_scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+
+    @property
+    def output_len(self) -> int:
+        return len(self.tokens) - self.prompt_len
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.request.params
+
+    def report(self) -> SequenceReport:
+        cached = self.cached_tokens or 0
+        return SequenceReport(
+            prompt_tokens=self.prompt_len,
+            completion_tokens=self.output_len,
+            cached_tokens=cached,
+            cached_pages=self.cached_pages,
+            partial_tokens=max(0, cached - self.cached_pages * self.tokens.page_size),
+            computed_tokens=self.computed_tokens,
+            preemptions=self.preemptions,
+            miss=self.miss,
+        )

@@ -1,0 +1,185 @@
+"""One frozen, validated settings object; the only place that reads the environment and ``agentcache.toml``.
+
+Precedence, strongest first: command line, environment (``AGENTCACHE_API_KEYS``, ``AGENTCACHE_HOME``),
+``agentcache.toml``, defaults.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+
+from agentcache.errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+def parse_size(value: int | str) -> int:
+    """Bytes from ``2GiB``, ``512MB`` or a plain number.
+
+    Raises:
+        ValueError: no such size.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(value))
+    if not match or match[2].lower() not in _UNITS:
+        raise ValueError(f"got {value!r}, expected a size such as 2GiB, 512MB or 1048576")
+    return math.floor(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def default_home() -> Path:
+    """``AGENTCACHE_HOME``, or the platform's cache folder."""
+    if home := os.environ.get("AGENTCACHE_HOME"):
+        return Path(home).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "agentcache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "agentcache"
+
+
+class Settings(BaseModel):
+    """Everything ``agentcache serve`` can be told.  Lengths are in tokens, sizes in bytes, times in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    # What is served
+    model: str = Field("smollm2", description="folder in Hugging Face layout, .gguf file, hub id, or smollm2")
+    load_format: Literal["auto", "dummy"] = Field("auto", description="dummy: random weights from config.json")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="auto: float32 on a CPU")
+    weights: Literal["native", "int8", "int4"] = Field("native", description="weight format")
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the model; default: every core")
+
+    # Pages
+    page_size: int = Field(16, ge=1, le=1024, description="tokens a page")
+    num_pages: int | None = Field(None, ge=1, description="pages in the pool (or --kv-memory)")
+    kv_memory: int | None = Field(None, ge=1, description="bytes for keys and values, such as 2GiB (or --num-pages)")
+    max_model_len: int | None = Field(None, ge=2, description="longest sequence; default: the model's own")
+    prefix_cache: bool = Field(True, description="reuse pages across requests")
+
+    # Steps
+    prefill_chunk: int = Field(512, ge=1, description="token budget of one step")
+    max_running: int = Field(64, ge=1, le=4096, description="sequences that run at once")
+    max_waiting: int = Field(1024, ge=1, description="requests that may wait; beyond it 429")
+    schedule: Literal["fcfs", "hrrn", "longest-prefix"] = Field("fcfs", description="who is admitted first")
+    preempt: Literal["recompute", "swap"] = Field("recompute", description="what happens when pages run out")
+
+    # Tiers and neighbours
+    host_pages: int = Field(0, ge=0, description="pages of the host tier")
+    disk_dir: Path | None = Field(None, description="folder of the disk tier")
+    store: str | None = Field(None, description="URL of a shared page store")
+    kv_events: str | None = Field(None, description="endpoint that page events are published to")
+    public_prefix: Path | None = Field(None, description="file whose pages every key may share")
+
+    # HTTP
+    host: str = Field("127.0.0.1", description="address to bind")
+    port: int = Field(8100, ge=0, le=65535, description="port to bind; 0 picks a free one")
+    api_keys: tuple[SecretStr, ...] = Field((), description="keys that clients may use; none: open")
+    max_body: int = Field(32 * 2**20, ge=1024, description="largest request body, such as 32MiB")
+    tool_parser: Literal["auto", "hermes", "llama", "mistral", "json"] = Field("auto", description="tool-call format")
+    allow_special_tokens: bool = Field(False, description="let user text become control tokens")
+    enable_test_hooks: bool = Field(False, description="serve /debug/*")
+
+    home: Path = Field(default_factory=default_home, description="converted models and snapshots")
+
+    @field_validator("kv_memory", "max_body", mode="before")
+    @classmethod
+    def _size(cls, value: Any) -> Any:
+        return value if value is None else parse_size(value)
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Settings:
+        if self.num_pages is not None and self.kv_memory is not None:
+            raise ValueError(f"--num-pages {self.num_pages} and --kv-memory {self.kv_memory} both size the pool: give one")
+        if self.device == "cpu" and self.dtype == "float16":
+            raise ValueError("--device cpu and --dtype float16: CPUs are served in float32 or bfloat16")
+        if self.prefill_chunk < self.page_size:
+            raise ValueError(
+                f"--prefill-chunk {self.prefill_chunk} is smaller than --page-size {self.page_size}: "
+                "a step must be able to fill a page"
+            )
+        for name, served in _NOT_YET.items():
+            value = getattr(self, name)
+            if value not in served:
+                flag = "--" + name.replace("_", "-")
+                expected = " or ".join(str(v) for v in served if v is not None) or "nothing"
+                raise ValueError(f"{flag} {value} is not served by this version (it serves {expected})")
+        return self
+
+    def keys(self) -> tuple[str, ...]:
+        """The API keys in clear, for the one place that compares them."""
+        return tuple(key.get_secret_value() for key in self.api_keys)
+
+
+# What SPEC-level flags accept today, beside what they will accept; a value outside is refused at start, never ignored.
+_NOT_YET: dict[str, tuple[Any, ...]] = {
+    "weights": ("native",),
+    "schedule": ("fcfs",),
+    "preempt": ("recompute",),
+    "host_pages": (0,),
+    "disk_dir": (None,),
+    "store": (None,),
+    "kv_events": (None,),
+    "public_prefix": (None,),
+    "tool_parser": ("auto",),
+}
+
+
+def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | None = None) -> Settings:
+    """Merge ``agentcache.toml`` (or ``config``), the environment and ``overrides`` (command line).
+
+    Raises:
+        SettingsError: with one sentence a fault, each naming the field and what was expected.
+    """
+    merged: dict[str, Any] = _read_toml(config)
+    if env_keys := os.environ.get("AGENTCACHE_API_KEYS"):
+        merged["api_keys"] = tuple(key.strip() for key in env_keys.split(",") if key.strip())
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    # A pool sized on the command line replaces one sized in the file, whichever of the two ways either used.
+    if {"num_pages", "kv_memory"} & given.keys():
+        merged.pop("num_pages", None)
+        merged.pop("kv_memory", None)
+    merged.update(given)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_sentence(fault) for fault in error.errors())) from None
+
+
+def _read_toml(config: Path | None) -> dict[str, Any]:
+    path = config or Path("agentcache.toml")
+    if not path.is_file():
+        if config is not None:
+            raise SettingsError(f"--config {config}: no such file")
+        return {}
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+    serve = table.get("serve", {})
+    if not isinstance(serve, dict):
+        raise SettingsError(f"{path}: [serve] must be a table, got {type(serve).__name__}")
+    return {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in serve.items()}
+
+
+def _sentence(fault: Any) -> str:
+    message = fault["msg"].removeprefix("Value error, ")
+    if not fault["loc"]:
+        return str(message)
+    flag = "--" + str(fault["loc"][0]).replace("_", "-")
+    if fault["type"] == "extra_forbidden":
+        return f"{flag}: no such setting"
+    got = "" if message.startswith("got ") else f"got {fault['input']!r}: "
+    return f"{flag}: {got}{message[0].lower()}{message[1:]}"
