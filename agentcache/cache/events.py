@@ -1,0 +1,81 @@
+"""What happened to the cache, as data.  Metrics, explanations and replay all read these."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A prompt found ``tokens`` of its tokens cached."""
+
+    tokens: int
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A prompt was not cached further than ``at_token``, for the reason ``code``."""
+
+    code: str
+    at_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageStored:
+    key: bytes
+    parent: bytes
+    page: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageEvicted:
+    """``age`` counts cache operations since the page was last used."""
+
+    key: bytes
+    page: int
+    reason: str
+    age: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageCopied:
+    """Copy on write: the first ``tokens`` tokens of ``source`` now stand in ``target``."""
+
+    source: int
+    target: int
+    tokens: int
+
+
+Event = Hit | Missed | PageStored | PageEvicted | Forked | PageCopied
+
+
+class EventLog:
+    """The last ``keep`` events, a count of every kind, and listeners that see each one as it happens."""
+
+    def __init__(self, keep: int = 4096) -> None:
+        self.recent: deque[Event] = deque(maxlen=keep)
+        self.counts: Counter[str] = Counter()
+        self.evictions: Counter[str] = Counter()
+        self.misses: Counter[str] = Counter()
+        self._listeners: list[Callable[[Event], None]] = []
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        self._listeners.append(listener)
+
+    def add(self, event: Event) -> None:
+        self.recent.append(event)
+        self.counts[type(event).__name__] += 1
+        if isinstance(event, PageEvicted):
+            self.evictions[event.reason] += 1
+        elif isinstance(event, Missed):
+            self.misses[event.code] += 1
+        for listener in self._listeners:
+            listener(event)
