@@ -8,7 +8,7 @@ from collections import defaultdict
 SITES = ("forward", "sampler", "alloc")
 
 
-class InjectedFault(RuntimeError):
+class InjectedFaultError(RuntimeError):
     """Raised where a test asked for a failure."""
 
 
@@ -35,7 +35,7 @@ class Faults:
         """Called by the code at ``site``.
 
         Raises:
-            InjectedFault: this call was armed to fail.
+            InjectedFaultError: this call was armed to fail.
         """
         self._calls[site] += 1
         armed = self._armed.get(site)
@@ -45,7 +45,7 @@ class Faults:
         for entry in [entry for entry in armed if entry[0] == now]:
             armed.remove(entry)
             if entry[1] is None:
-                raise InjectedFault(f"injected fault at {site}")
+                raise InjectedFaultError(f"injected fault at {site}")
             time.sleep(entry[1] / 1000)
 
 

@@ -160,6 +160,8 @@ class Sequence:
     """How many tokens it may generate: what was asked for, or the room left."""
     seed: int
     """Every sampled token is a function of (seed, position), so batches and preemption never change it."""
+    rank: int = 0
+    """Order of arrival, set by the scheduler."""
     state: SequenceState = SequenceState.WAITING
     lease: Lease | None = None
     text: TextStream | None = None

@@ -102,7 +102,9 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _combinations(self) -> Settings:
         if self.num_pages is not None and self.kv_memory is not None:
-            raise ValueError(f"--num-pages {self.num_pages} and --kv-memory {self.kv_memory} both size the pool: give one")
+            raise ValueError(
+                f"--num-pages {self.num_pages} and --kv-memory {self.kv_memory} both size the pool: give one"
+            )
         if self.device == "cpu" and self.dtype == "float16":
             raise ValueError("--device cpu and --dtype float16: CPUs are served in float32 or bfloat16")
         if self.prefill_chunk < self.page_size:

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageStored
 from agentcache.cache.explain import Miss
-from agentcache.cache.pages import PagePool
+from agentcache.cache.pages import PageCopy, PagePool
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
 from agentcache.errors import InvariantError
 from agentcache.faults import Faults
-from agentcache.scheduler.plan import PageCopy
 
 
 class Refusal(enum.Enum):
@@ -169,6 +168,10 @@ class CacheManager:
         total = self.pool.num_pages
         return PageCounts(free=free, live=total - free - cached, cached=cached, pinned=0, total=total)
 
+    @property
+    def num_leases(self) -> int:
+        return len(self._leases)
+
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
 
@@ -276,7 +279,9 @@ class CacheManager:
     def _commit(self, lease: Lease, computed: int, output_from: int | None) -> None:
         self._must_be_open(lease)
         if computed < lease.computed or computed > lease.capacity:
-            raise InvariantError(f"cannot commit {computed} tokens: {lease.computed} are computed, {lease.capacity} fit")
+            raise InvariantError(
+                f"cannot commit {computed} tokens: {lease.computed} are computed, {lease.capacity} fit"
+            )
         lease.computed = computed
         self._drop_source(lease)
         self._withdraw(lease)
@@ -379,8 +384,8 @@ class CacheManager:
         if at >= total - 1:
             return None  # all that can be reused was
         if depth < tokens.num_full_pages and (gone := self.tree.evicted_at(tokens.key(depth))) is not None:
-            age = self.tree.clock - gone
-            return Miss("evicted", at, f"the page of tokens {depth * size}-{(depth + 1) * size - 1} was evicted {age} operations ago")
+            span = f"{depth * size}-{(depth + 1) * size - 1}"
+            return Miss("evicted", at, f"the page of tokens {span} was evicted {self.tree.clock - gone} operations ago")
         if at == 0:
             why = "nothing that begins like this prompt is cached"
             return Miss("below_page" if total < size else "cold", 0, why)
@@ -388,7 +393,9 @@ class CacheManager:
             return Miss("diverged", at, f"the cache knows the first {at} tokens with another continuation")
         left = total - at
         if left < size:
-            return Miss("below_page", at, f"the {left} tokens after the last full page are not kept as a page of their own")
+            return Miss(
+                "below_page", at, f"the {left} tokens after the last full page are not kept as a page of their own"
+            )
         return Miss("cold", at, f"nothing is cached beyond the first {at} tokens")
 
     # -- checks ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,18 @@ Numbers only: the keys and values themselves live in the model's ``KVStore`` und
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agentcache.errors import InvariantError
+
+
+@dataclass(frozen=True, slots=True)
+class PageCopy:
+    """Copy the first ``tokens`` slots of page ``source`` into page ``target``, in every layer, keys and values."""
+
+    source: int
+    target: int
+    tokens: int
 
 
 class PagePool:

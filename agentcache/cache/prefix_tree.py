@@ -275,9 +275,13 @@ class PrefixTree:
         if live != self.num_live:
             faults.append(f"{live} nodes are held, the counter says {self.num_live}")
         faults += [
-            f"{node} is queued but not in the tree" for node in self.queue.nodes() if self._nodes.get(node.key) is not node
+            f"{node} is queued but not in the tree"
+            for node in self.queue.nodes()
+            if self._nodes.get(node.key) is not node
         ]
-        faults += [f"root {root} is empty and unheld" for root in self.roots() if not root.children and not root.holders]
+        faults += [
+            f"root {root} is empty and unheld" for root in self.roots() if not root.children and not root.holders
+        ]
         return faults
 
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agentcache.cache.pages import PageCopy
 from agentcache.request import Sequence, TokenLogprob
-
-
-@dataclass(frozen=True, slots=True)
-class PageCopy:
-    """Copy the first ``tokens`` slots of page ``source`` into page ``target``, in every layer, keys and values."""
-
-    source: int
-    target: int
-    tokens: int
 
 
 @dataclass(slots=True)
@@ -51,6 +43,8 @@ class StepPlan:
 
     chunks: list[Chunk] = field(default_factory=list)
     copies: list[PageCopy] = field(default_factory=list)
+    failed: list[tuple[Sequence, Exception]] = field(default_factory=list)
+    """Sequences whose pages could not be had because something broke (not because room was short)."""
 
     @property
     def num_tokens(self) -> int:

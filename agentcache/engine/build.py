@@ -1,0 +1,136 @@
+"""From settings to a running engine.  The only module outside ``agentcache.model`` that touches torch."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+
+import torch
+
+from agentcache.cache.manager import CacheManager
+from agentcache.chat.detokenizer import TextStream
+from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.tokenizer import Tokenizer
+from agentcache.engine.core import Bounds, EngineCore
+from agentcache.engine.loop import AsyncEngine, EngineInfo
+from agentcache.errors import SettingsError
+from agentcache.faults import Clock, Faults
+from agentcache.model.config import ModelConfig
+from agentcache.model.hub import ModelFiles, resolve_model
+from agentcache.model.kv_store import KVStore
+from agentcache.model.loader import load_transformer
+from agentcache.model.runner import ModelRunner
+from agentcache.scheduler.policy import POLICIES
+from agentcache.scheduler.scheduler import Limits, Scheduler
+from agentcache.settings import Settings
+
+Progress = Callable[[str], None]
+
+
+def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncEngine:
+    """Load the model, size the pool and wire everything up; the engine is not started yet.
+
+    Raises:
+        UnsupportedModelError: the model cannot be loaded or cached correctly.
+        SettingsError: the settings do not fit the model or the machine.
+    """
+    device = _device(settings)
+    dtype = _dtype(settings, device)
+    if device.type == "cpu":
+        torch.set_num_threads(settings.threads or os.cpu_count() or 1)
+    files = resolve_model(settings.model, settings.home, progress=progress)
+    transformer = load_transformer(files, device=device, dtype=dtype, load_format=settings.load_format)
+    config = transformer.config
+    max_model_len = _max_model_len(settings, config)
+    num_pages = _num_pages(settings, config, dtype, device, max_model_len)
+    kv = KVStore(config.num_layers, num_pages, settings.page_size, config.num_kv_heads, config.head_dim, dtype, device)
+    runner = ModelRunner(transformer, kv, device)
+    runner.warm_up()
+    tokenizer = Tokenizer.from_folder(files.folder)
+    faults = Faults()
+    manager = CacheManager(num_pages, settings.page_size, enabled=settings.prefix_cache, faults=faults)
+    limits = Limits(settings.prefill_chunk, settings.max_running, settings.max_waiting)
+    bounds = Bounds(
+        max_model_len=max_model_len,
+        capacity=min(max_model_len, num_pages * settings.page_size),
+        vocab_size=config.vocab_size,
+        max_running=settings.max_running,
+    )
+    core = EngineCore(
+        scheduler=Scheduler(manager, limits, POLICIES[settings.schedule]),
+        runner=runner,
+        make_text=lambda stop: TextStream(tokenizer, stop),
+        eos_token_ids=tokenizer.eos_token_ids,
+        bounds=bounds,
+        clock=Clock(),
+        faults=faults,
+        seeds=random.Random(),
+    )
+    return AsyncEngine(
+        core,
+        info=_info(files, settings, bounds, num_pages),
+        settings=settings,
+        tokenizer=tokenizer,
+        renderer=ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens),
+        # Keys and values depend on the weights, their type and how they were computed: pages never cross those.
+        root_base=(files.revision, str(dtype), "no adapter"),
+    )
+
+
+def _info(files: ModelFiles, settings: Settings, bounds: Bounds, num_pages: int) -> EngineInfo:
+    return EngineInfo(
+        model_name=files.name,
+        max_model_len=bounds.max_model_len,
+        page_size=settings.page_size,
+        num_pages=num_pages,
+        vocab_size=bounds.vocab_size,
+        max_running=bounds.max_running,
+        capacity=bounds.capacity,
+        created=int(time.time()),
+    )
+
+
+def _device(settings: Settings) -> torch.device:
+    cuda = torch.cuda.is_available()
+    if settings.device == "cuda" and not cuda:
+        raise SettingsError("--device cuda: this machine's torch sees no CUDA device; use --device cpu")
+    return torch.device("cuda" if cuda and settings.device != "cpu" else "cpu")
+
+
+def _dtype(settings: Settings, device: torch.device) -> torch.dtype:
+    if settings.dtype == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[settings.dtype]
+    if device.type == "cpu" and dtype is torch.float16:
+        raise SettingsError("--dtype float16 needs a GPU, and the device is cpu: use float32 or bfloat16")
+    return dtype
+
+
+def _max_model_len(settings: Settings, config: ModelConfig) -> int:
+    longest = config.max_position_embeddings
+    if settings.max_model_len is not None and settings.max_model_len > longest:
+        raise SettingsError(f"--max-model-len {settings.max_model_len}: the model knows {longest} positions at most")
+    return settings.max_model_len or longest
+
+
+def _num_pages(
+    settings: Settings, config: ModelConfig, dtype: torch.dtype, device: torch.device, max_model_len: int
+) -> int:
+    """Pages as asked, or as many as fit the memory as asked, or a share of what the machine has."""
+    page = KVStore.bytes_per_page(config.num_layers, settings.page_size, config.num_kv_heads, config.head_dim, dtype)
+    if settings.num_pages is not None:
+        return settings.num_pages
+    if settings.kv_memory is not None:
+        pages = settings.kv_memory // page
+        if pages < 1:
+            raise SettingsError(f"--kv-memory {settings.kv_memory} is less than one page of this model ({page} bytes)")
+        return pages
+    if device.type == "cuda":
+        free, _total = torch.cuda.mem_get_info(device)
+        return max(1, int(free * 0.85) // page)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # Memory is touched only as pages are used, so this is a bound, not a cost.
+    wanted = max(min(memory // 4, 4 * 2**30), -(-max_model_len // settings.page_size) * page)
+    return max(1, min(wanted, memory // 2) // page)

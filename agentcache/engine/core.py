@@ -1,0 +1,345 @@
+"""The step loop: plan, run, commit, emit.  Single-threaded and torch-free; ``loop.py`` gives it a thread.
+
+A request's life::
+
+    add ──► waiting ──► running: chunks of prompt ──► first token ──► one token a step ──► finished
+               ▲            │ pages ran out                                                  │
+               └─preempted◄─┘                          lease released, pages stay as cache ◄─┘
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from agentcache.cache.manager import CacheManager
+from agentcache.cache.tokens import PagedTokens
+from agentcache.chat.detokenizer import TextStream
+from agentcache.engine.stats import EngineStats, Metrics
+from agentcache.errors import RequestError
+from agentcache.faults import Clock, Faults
+from agentcache.request import FinishReason, Output, Request, Sequence, SequenceState, TokenLogprob
+from agentcache.scheduler.plan import Chunk, Runner, StepPlan, StepResult
+from agentcache.scheduler.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+MakeText = Callable[[tuple[str, ...]], TextStream]
+"""Makes the incremental detokeniser of one sequence from its stop strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a request may ask for.
+
+    ``capacity`` is the smaller of the context length and what the whole pool can hold, in tokens.
+    """
+
+    max_model_len: int
+    capacity: int
+    vocab_size: int
+    max_running: int
+
+
+@dataclass(slots=True)
+class EngineCore:
+    """Everything that serves requests, driven by ``step``.
+
+    Args:
+        scheduler: queues and pages.
+        runner: runs the forward pass and draws tokens.
+        make_text: see ``MakeText``.
+        eos_token_ids: tokens that end a sequence unless its request ignores them.
+        bounds: limits that requests are held to.
+        clock: seconds; only for figures, never for decisions.
+        seeds: where seeds of requests that bring none come from.
+    """
+
+    scheduler: Scheduler
+    runner: Runner
+    make_text: MakeText
+    eos_token_ids: frozenset[int]
+    bounds: Bounds
+    clock: Clock = field(default_factory=Clock)
+    faults: Faults = field(default_factory=Faults)
+    seeds: random.Random = field(default_factory=random.Random)
+    metrics: Metrics = field(default_factory=Metrics)
+    _requests: dict[str, Request] = field(default_factory=dict)
+
+    @property
+    def manager(self) -> CacheManager:
+        return self.scheduler.manager
+
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def add(self, request: Request) -> None:
+        """Queue ``request``.
+
+        Raises:
+            RequestError: it can never be served.
+            QueueFullError: too many wait.
+        """
+        room = self.room(request)
+        request.arrival = self.clock()
+        seed = request.params.seed if request.params.seed is not None else self.seeds.getrandbits(63)
+        prompt = PagedTokens(request.prompt, self.manager.page_size, request.root)
+        for index in range(request.params.n):
+            request.sequences.append(
+                Sequence(
+                    request=request,
+                    index=index,
+                    tokens=prompt if index == 0 else prompt.copy(),
+                    prompt_len=len(request.prompt),
+                    max_tokens=room,
+                    seed=seed + index,
+                    text=self.make_text(request.params.stop),
+                )
+            )
+        self.scheduler.add(request)
+        self._requests[request.request_id] = request
+
+    def room(self, request: Request) -> int:
+        """How many tokens the request may generate: what it asked for, or the room left.
+
+        Raises:
+            RequestError: a bad token id, or a prompt that leaves no room in the context or in the whole pool.
+        """
+        check_request(request, self.bounds)
+        room = self.bounds.capacity - len(request.prompt)
+        asked = request.params.max_tokens
+        return room if asked is None else min(asked, room)
+
+    def abort(self, request_id: str) -> None:
+        """End a request at once, whatever it is doing; unknown ids are ignored (it may just have finished)."""
+        request = self._requests.pop(request_id, None)
+        if request is None:
+            return
+        for sequence in request.sequences:
+            if sequence.state is not SequenceState.FINISHED:
+                self._end(sequence, Output(sequence.index, "", finish_reason=FinishReason.ABORT))
+
+    def fail_all(self, reason: str) -> None:
+        """End every request with an error; used when the engine stops."""
+        for request in list(self._requests.values()):
+            for sequence in request.sequences:
+                if sequence.state is not SequenceState.FINISHED:
+                    self._fail(sequence, reason)
+
+    # -- one step -------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Run one step; ``False`` when there was nothing to do."""
+        started = self.clock()
+        plan = self.scheduler.plan()
+        self._note_admissions(plan, started)
+        for sequence, error in plan.failed:
+            logger.error("request %s failed in planning", sequence.request.request_id, exc_info=error)
+            self._fail(sequence, "the engine failed to get pages for this request")
+        plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is SequenceState.RUNNING]
+        if not plan.chunks:
+            return bool(plan.failed)
+        try:
+            self.faults.trip("forward")
+            result = self.runner.run(plan)
+            self.faults.trip("sampler")
+        except Exception:
+            logger.exception("a step of %d sequences failed", len(plan.chunks))
+            self.metrics.counters["failed_steps"] += 1
+            for chunk in plan.chunks:
+                self._fail(chunk.sequence, "the step that this request was part of failed")
+            return True
+        self.scheduler.commit(plan)
+        now = self.clock()
+        self.metrics.counters["steps"] += 1
+        self.metrics.counters["computed_tokens"] += plan.num_tokens
+        self.metrics.histograms["step_time_seconds"].observe(now - started)
+        self._emit(plan, result, now)
+        return True
+
+    def _note_admissions(self, plan: StepPlan, now: float) -> None:
+        for chunk in plan.chunks:
+            sequence = chunk.sequence
+            if sequence.first_scheduled is None:
+                sequence.first_scheduled = now
+                self.metrics.counters["prompt_tokens"] += sequence.prompt_len
+                self.metrics.counters["cached_tokens"] += sequence.cached_tokens or 0
+                self.metrics.histograms["queue_time_seconds"].observe(now - sequence.request.arrival)
+                self.metrics.histograms["request_prompt_tokens"].observe(sequence.prompt_len)
+
+    def _emit(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        for chunk, drawn, prompt_logprobs in zip(plan.chunks, result.samples, result.prompt_logprobs, strict=True):
+            if prompt_logprobs is not None and chunk.sequence.output_len == 0:
+                _collect(chunk, prompt_logprobs)
+            for sequence, sample in zip(chunk.samples, drawn, strict=True):
+                if sequence is not chunk.sequence:
+                    sequence.prompt_logprobs = chunk.sequence.prompt_logprobs
+                self._accept(sequence, sample, now)
+            if chunk.sequence.max_tokens == 0 and chunk.end == len(chunk.sequence.tokens):
+                self._end(chunk.sequence, _final(chunk.sequence, "", FinishReason.LENGTH))
+
+    def _accept(self, sequence: Sequence, sample: TokenLogprob, now: float) -> None:
+        """Append a drawn token and tell what it added, or how it ended the sequence."""
+        params = sequence.params
+        token = sample.token
+        sequence.tokens.append(token)
+        self._time_token(sequence, now)
+        assert sequence.text is not None
+        logprobs = (sample,) if params.logprobs is not None else ()
+        if token in params.stop_token_ids or (token in self.eos_token_ids and not params.ignore_eos):
+            reason = token if token in params.stop_token_ids else None
+            self._end(sequence, _final(sequence, sequence.text.flush(), FinishReason.STOP, stop_reason=reason))
+            return
+        delta = sequence.text.push(token)
+        if delta.stopped_by is not None:
+            final = _final(sequence, delta.text, FinishReason.STOP, (token,), logprobs, stop_reason=delta.stopped_by)
+            self._end(sequence, final)
+        elif sequence.output_len >= sequence.max_tokens:
+            text = delta.text + sequence.text.flush()
+            self._end(sequence, _final(sequence, text, FinishReason.LENGTH, (token,), logprobs))
+        else:
+            self._send(
+                sequence,
+                Output(
+                    sequence.index,
+                    delta.text,
+                    (token,),
+                    logprobs,
+                    prompt_logprobs=_first_prompt_logprobs(sequence),
+                ),
+            )
+
+    def _time_token(self, sequence: Sequence, now: float) -> None:
+        self.metrics.counters["generation_tokens"] += 1
+        if sequence.last_token is None:
+            sequence.first_token = now
+            if sequence.index == 0:
+                waited = now - sequence.request.arrival
+                self.metrics.histograms["time_to_first_token_seconds"].observe(waited)
+        else:
+            self.metrics.histograms["inter_token_latency_seconds"].observe(now - sequence.last_token)
+        sequence.last_token = now
+
+    # -- endings --------------------------------------------------------------------------------------------------
+
+    def _fail(self, sequence: Sequence, reason: str) -> None:
+        """End a sequence with an error, and those that wait for it to compute their prompt."""
+        followers = [s for s in sequence.request.sequences if s.state is SequenceState.FOLLOWING]
+        for failed in (sequence, *(followers if sequence.index == 0 else ())):
+            self._end(failed, Output(failed.index, "", finish_reason=FinishReason.ERROR, error=reason))
+
+    def _end(self, sequence: Sequence, output: Output) -> None:
+        assert output.finish_reason is not None
+        self.scheduler.finish(sequence)
+        self.metrics.finished[output.finish_reason.value] += 1
+        self.metrics.histograms["request_generation_tokens"].observe(sequence.output_len)
+        request = sequence.request
+        if all(s.state is SequenceState.FINISHED for s in request.sequences):
+            self._requests.pop(request.request_id, None)
+        self._send(sequence, output)
+
+    @staticmethod
+    def _send(sequence: Sequence, output: Output) -> None:
+        try:
+            sequence.request.sink(output)
+        except Exception:
+            logger.exception("the receiver of request %s failed", sequence.request.request_id)
+
+    # -- looking in -----------------------------------------------------------------------------------------------
+
+    def stats(self) -> EngineStats:
+        pages = self.manager.counts()
+        counters = dict(self.metrics.counters)
+        counters["preemptions"] = self.scheduler.num_preemptions
+        return EngineStats(
+            free_pages=pages.free,
+            live_pages=pages.live,
+            cached_pages=pages.cached,
+            pinned_pages=pages.pinned,
+            total_pages=pages.total,
+            running=len(self.scheduler.running),
+            waiting=self.scheduler.num_waiting,
+            counters=counters,
+            finished=dict(self.metrics.finished),
+            misses=dict(self.manager.events.misses),
+            evictions=dict(self.manager.events.evictions),
+            histograms={name: histogram.copy() for name, histogram in self.metrics.histograms.items()},
+        )
+
+    def check(self) -> list[str]:
+        """What is broken, in sentences; empty when all is well."""
+        faults = self.scheduler.check()
+        over = [i for i, r in self._requests.items() if all(s.state is SequenceState.FINISHED for s in r.sequences)]
+        return faults + [f"request {request_id} is finished but still listed" for request_id in over]
+
+
+def check_request(request: Request, bounds: Bounds) -> None:
+    """Refuse what can never be served.
+
+    Raises:
+        RequestError: empty prompt, token id outside the vocabulary, too long a prompt, too many sequences.
+    """
+    length = len(request.prompt)
+    if not length:
+        raise RequestError("prompt: got no tokens, expected at least one", "prompt")
+    worst = _outside(request.prompt, bounds.vocab_size)
+    if worst is not None:
+        raise RequestError(f"prompt: got token id {worst}, expected 0 to {bounds.vocab_size - 1}", "prompt")
+    # A prompt that fills everything could still be scored, but not continued.
+    least = 0 if request.params.max_tokens == 0 else 1
+    if length + least > bounds.capacity:
+        what = "context" if bounds.capacity == bounds.max_model_len else "page pool"
+        raise RequestError(
+            f"the prompt has {length} tokens, and the {what} holds {bounds.capacity} tokens, prompt and reply together",
+            "prompt",
+            "context_length_exceeded",
+        )
+    if request.params.n > bounds.max_running:
+        raise RequestError(f"n: got {request.params.n}, expected at most {bounds.max_running}", "n")
+
+
+def _outside(ids: Iterable[int], vocab_size: int) -> int | None:
+    low, high = min(ids), max(ids)
+    if low < 0:
+        return low
+    return high if high >= vocab_size else None
+
+
+def _collect(chunk: Chunk, prompt_logprobs: list[TokenLogprob]) -> None:
+    sequence = chunk.sequence
+    if sequence.prompt_logprobs is None:
+        sequence.prompt_logprobs = [None]  # nothing comes before the first token
+    sequence.prompt_logprobs += prompt_logprobs
+
+
+def _first_prompt_logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...] | None:
+    """The prompt's figures go out once, with the first output."""
+    if sequence.prompt_logprobs is None or sequence.output_len > 1:
+        return None
+    return tuple(sequence.prompt_logprobs)
+
+
+def _final(
+    sequence: Sequence,
+    text: str,
+    reason: FinishReason,
+    token_ids: tuple[int, ...] = (),
+    logprobs: tuple[TokenLogprob, ...] = (),
+    *,
+    stop_reason: str | int | None = None,
+) -> Output:
+    return Output(
+        sequence.index,
+        text,
+        token_ids,
+        logprobs,
+        finish_reason=reason,
+        stop_reason=stop_reason,
+        report=sequence.report(),
+        prompt_logprobs=_first_prompt_logprobs(sequence),
+    )

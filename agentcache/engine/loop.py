@@ -1,0 +1,314 @@
+"""The engine on a thread of its own, and the asyncio face that the server talks to.
+
+::
+
+    event loop                          engine thread
+    submit() ── call in the inbox ────► add, step, step, step …
+    OutputStream ◄── one wake-up a step, with everything that step produced
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.tokenizer import Tokenizer
+from agentcache.engine.core import Bounds, EngineCore, check_request
+from agentcache.engine.stats import EngineStats
+from agentcache.errors import AgentCacheError, QueueFullError
+from agentcache.request import FinishReason, Output, Request, SamplingParams
+from agentcache.settings import Settings
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_REPEATED_FAILURE = 5
+"""So many failed steps in a row make the engine unhealthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What clients may know of the engine.  Lengths in tokens; ``created`` in Unix seconds."""
+
+    model_name: str
+    max_model_len: int
+    page_size: int
+    num_pages: int
+    vocab_size: int
+    max_running: int
+    capacity: int
+    created: int
+
+
+class OutputStream:
+    """What one request produces, as an async iterator of ``Output``.
+
+    A reader that is slower than the engine gets fewer, longer outputs: what is pending for a sequence is merged, so memory
+    is bounded by the reply itself.  Leaving ``async with`` before the end aborts the request.
+    """
+
+    def __init__(self, num_sequences: int, abort: Callable[[], None]) -> None:
+        self._abort = abort
+        self._unfinished = num_sequences
+        self._pending: dict[int, Output] = {}
+        self._order: deque[int] = deque()
+        self._wake = asyncio.Event()
+
+    def push(self, output: Output) -> None:
+        """On the event loop only."""
+        waiting = self._pending.get(output.index)
+        if waiting is None:
+            self._order.append(output.index)
+        self._pending[output.index] = output if waiting is None else _merge(waiting, output)
+        self._wake.set()
+
+    def __aiter__(self) -> OutputStream:
+        return self
+
+    async def __anext__(self) -> Output:
+        while not self._order:
+            if not self._unfinished:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        output = self._pending.pop(self._order.popleft())
+        if output.finish_reason is not None:
+            self._unfinished -= 1
+        return output
+
+    def abort(self) -> None:
+        """End the request within a step; does nothing when it is over."""
+        if self._unfinished:
+            self._abort()
+
+    async def __aenter__(self) -> OutputStream:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self.abort()
+
+
+def _merge(first: Output, second: Output) -> Output:
+    return replace(
+        second,
+        text=first.text + second.text,
+        token_ids=first.token_ids + second.token_ids,
+        logprobs=first.logprobs + second.logprobs,
+        prompt_logprobs=first.prompt_logprobs or second.prompt_logprobs,
+    )
+
+
+class AsyncEngine:
+    """Owns the engine thread.
+
+    Args:
+        core: the engine; from ``start`` on only its thread touches it.
+        info: what clients may know.
+        settings: what the server was told.
+        tokenizer, renderer: of the served model; safe to use from any thread.
+        root_base: the first ingredients of every namespace (model revision, adapter).
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        *,
+        info: EngineInfo,
+        settings: Settings,
+        tokenizer: Tokenizer,
+        renderer: ChatRenderer,
+        root_base: tuple[str, ...],
+    ) -> None:
+        self.info = info
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.renderer = renderer
+        self.root_base = root_base
+        self._core = core
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[OutputStream, Output]]] = {}
+        self._queued = 0
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._stats = core.stats()
+        self._broken: str | None = None
+        self._thread = threading.Thread(target=self._run, name="agentcache-engine", daemon=True)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End every request with an error and stop the thread.  Idempotent."""
+        self._stopping.set()
+        self._inbox.put(lambda: None)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def healthy(self) -> tuple[bool, str]:
+        """Whether requests can be served, and if not, why."""
+        if self._stopping.is_set():
+            return False, "shutting down"
+        if self._broken is not None:
+            return False, self._broken
+        if not self._thread.is_alive():
+            return False, "the engine is not running"
+        if self._failures >= _REPEATED_FAILURE:
+            return False, f"the last {self._failures} steps failed"
+        return True, "ok"
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def submit(
+        self, prompt: list[int], params: SamplingParams, *, root: bytes, request_id: str, priority: int = 0
+    ) -> OutputStream:
+        """Queue a prompt of token ids; call on the event loop.  Never blocks.
+
+        Raises:
+            RequestError: it can never be served.
+            QueueFullError: too many wait.
+        """
+        loop = asyncio.get_running_loop()
+        stream = OutputStream(params.n, lambda: self._inbox.put(lambda: self._core.abort(request_id)))
+
+        def sink(output: Output) -> None:
+            self._outbox.setdefault(loop, []).append((stream, output))
+
+        request = Request(request_id, prompt, params, root, sink, priority)
+        check_request(request, self._bounds)
+        self._take_place()
+
+        def add() -> None:
+            try:
+                self._core.add(request)
+            except AgentCacheError as error:  # the queue filled up between the check above and now
+                sink(_refused(str(error)))
+            finally:
+                with self._lock:
+                    self._queued -= 1
+
+        self._inbox.put(add)
+        return stream
+
+    @property
+    def _bounds(self) -> Bounds:
+        return self._core.bounds
+
+    def _take_place(self) -> None:
+        """Count a request that is on its way, so that a burst cannot slip past the queue limit."""
+        limit = self.settings.max_waiting
+        with self._lock:
+            waiting = len(self._core.scheduler.waiting) + self._queued
+            if waiting >= limit:
+                raise QueueFullError(f"{waiting} requests wait, and no more than {limit} may")
+            self._queued += 1
+
+    # -- looking in, and test hooks -------------------------------------------------------------------------------
+
+    def stats(self) -> EngineStats:
+        """As of the last step."""
+        return self._stats
+
+    async def flush(self) -> int:
+        """Drop every cached page that nobody holds; how many there were."""
+        return await self._on_thread(self._core.manager.flush)
+
+    async def check(self) -> list[str]:
+        """Run every invariant; what is broken, in sentences."""
+        return await self._on_thread(self._core.check)
+
+    async def advance_clock(self, seconds: float) -> None:
+        """Raises ValueError for a negative number."""
+        await self._on_thread(lambda: self._core.clock.advance(seconds))
+
+    async def inject_fault(self, site: str, at: int, delay_ms: float | None = None) -> None:
+        """Raises ValueError for an unknown site or ``at`` below 1."""
+        await self._on_thread(lambda: self._core.faults.arm(site, at, delay_ms))
+
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        """Run ``call`` between two steps."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if done.cancelled():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(result)  # type: ignore[arg-type]
+
+        def run() -> None:
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001  handed to the caller
+                loop.call_soon_threadsafe(settle, None, error)
+            else:
+                self._stats = self._core.stats()
+                loop.call_soon_threadsafe(settle, result, None)
+
+        self._inbox.put(run)
+        return await done
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        moved = False
+        try:
+            while not self._stopping.is_set():
+                # Work that cannot move (there should be none) must not spin.
+                self._take_in(wait=0 if moved else 0.01 if self._core.has_work else None)
+                moved = self._step()
+        except Exception:
+            logger.exception("the engine thread died")
+            self._broken = "the engine stopped after an internal error"
+            raise
+        finally:
+            self._core.fail_all("the server is shutting down" if self._stopping.is_set() else "the engine stopped")
+            self._stats = self._core.stats()
+            self._deliver()
+
+    def _take_in(self, *, wait: float | None) -> None:
+        """Make the calls that came in; wait for one ``wait`` seconds, or for ever when that is ``None``."""
+        try:
+            self._inbox.get(block=wait != 0, timeout=wait)()
+            while True:
+                self._inbox.get_nowait()()
+        except queue.Empty:
+            pass
+
+    def _step(self) -> bool:
+        failed_before = self._core.metrics.counters["failed_steps"]
+        moved = self._core.step()
+        if moved:
+            failed = self._core.metrics.counters["failed_steps"] > failed_before
+            self._failures = self._failures + 1 if failed else 0
+        self._stats = self._core.stats()
+        self._deliver()
+        return moved
+
+    def _deliver(self) -> None:
+        outbox, self._outbox = self._outbox, {}
+        for loop, outputs in outbox.items():
+            try:
+                loop.call_soon_threadsafe(_push_all, outputs)
+            except RuntimeError:  # the loop was closed: nobody is left to read
+                logger.debug("dropped %d outputs of a closed event loop", len(outputs))
+
+
+def _push_all(outputs: list[tuple[OutputStream, Output]]) -> None:
+    for stream, output in outputs:
+        stream.push(output)
+
+
+def _refused(reason: str) -> Output:
+    return Output(0, "", finish_reason=FinishReason.ERROR, error=reason)
