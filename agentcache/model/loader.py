@@ -1,0 +1,95 @@
+"""Fills a :class:`Transformer` from safetensors files, or with random numbers.
+
+transformers is not imported: that alone takes seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from agentcache.errors import UnsupportedModelError
+from agentcache.model.checkpoint import Checkpoint
+from agentcache.model.config import read_config
+from agentcache.model.hub import ModelFiles
+from agentcache.model.layers import Slot
+from agentcache.model.transformer import Transformer
+
+# Written by older exporters; computed here from config.json.
+_DERIVED = (".rotary_emb.inv_freq", ".attn.masked_bias")
+
+
+def load_transformer(
+    files: ModelFiles, *, device: torch.device, dtype: torch.dtype, load_format: str = "auto"
+) -> Transformer:
+    """Build the model that ``files.folder`` describes.
+
+    Args:
+        load_format: ``auto`` reads the folder's ``*.safetensors``; ``dummy`` fills the weights with random numbers (the
+            same ones every time) from ``config.json`` alone.
+
+    Raises:
+        UnsupportedModelError: the model is not served, or its files are missing, broken, or do not fit ``config.json``;
+            names the file or the tensor.
+    """
+    model = Transformer(read_config(files.folder), dtype=dtype, device=device)
+    if load_format == "dummy":
+        _fill_randomly(model)
+    elif load_format == "auto":
+        _fill(model, files.folder)
+    else:
+        raise UnsupportedModelError(f"load format is {load_format!r}, expected auto or dummy")
+    return model
+
+
+def _fill(model: Transformer, folder: Path) -> None:
+    slots = model.weight_slots()
+    checkpoint = Checkpoint.open(folder)
+    names = checkpoint.names()
+    if model.config.tie_word_embeddings:
+        # Some exporters store the tied head a second time.
+        names.discard("lm_head.weight")
+    names = {name for name in names if not name.endswith(_DERIVED)}
+    if missing := slots.keys() - names:
+        raise UnsupportedModelError(
+            f"{folder}: {_listed(missing)} missing from the weights, which config.json asks for"
+        )
+    if unexpected := names - slots.keys():
+        raise UnsupportedModelError(
+            f"{folder}: {_listed(unexpected)} in the weights, for which a {model.config.model_type} model of this "
+            "config.json has no place"
+        )
+    with torch.inference_mode(False), torch.no_grad():
+        for name, tensor in checkpoint.tensors(set(slots)):
+            _copy(slots[name], name, tensor, folder)
+
+
+def _copy(slot: Slot, name: str, tensor: Tensor, folder: Path) -> None:
+    if tuple(tensor.shape) != slot.shape:
+        raise UnsupportedModelError(
+            f"{folder}: tensor {name} has shape {list(tensor.shape)}, expected {list(slot.shape)} from config.json"
+        )
+    if tensor.dtype not in {torch.float32, torch.bfloat16, torch.float16, torch.float64}:
+        raise UnsupportedModelError(
+            f"{folder}: tensor {name} is stored as {tensor.dtype}, expected float32, bfloat16 or float16"
+        )
+    slot.target.copy_(tensor)
+
+
+def _fill_randomly(model: Transformer) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for name, slot in model.weight_slots().items():
+        if name.endswith("norm.weight"):
+            slot.target.fill_(1.0)
+        else:
+            slot.target.copy_(torch.empty(slot.shape).normal_(std=0.02, generator=generator))
+
+
+def _listed(names: set[str]) -> str:
+    shown = sorted(names)
+    if len(shown) == 1:
+        return f"tensor {shown[0]} is"
+    more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
+    return f"tensors {', '.join(shown[:3])}{more} are"

@@ -1,0 +1,87 @@
+"""The decoder of the Llama, Mistral, Qwen2 and Qwen3 families; what differs between them is in ``ModelConfig``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agentcache.model.config import ModelConfig
+from agentcache.model.kv_store import KVStore
+from agentcache.model.layers import DecoderLayer, Linear, Placement, RMSNorm, Slot, Step
+from agentcache.model.rope import RotaryTable
+from agentcache_kernels import AttentionBatch
+
+
+class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
+    """Token ids in, hidden states out; keys and values live in the pages of a :class:`KVStore`.
+
+    Weights are uninitialised until :mod:`agentcache.model.loader` fills them.
+    """
+
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        place = Placement(dtype, device)
+        self.config = config
+        self.embedding = place.empty(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config, layer, place) for layer in range(config.num_layers))
+        self.norm = RMSNorm(config, place)
+        self.head = (
+            None if config.tie_word_embeddings else Linear(config.hidden_size, (config.vocab_size,), False, place)
+        )
+        self.rotary = RotaryTable(config, dtype, device)
+
+    def forward(
+        self, token_ids: Tensor, positions: Tensor, slots: Tensor, kv: KVStore, batch: AttentionBatch
+    ) -> Tensor:
+        """Run one step over the rows of all its sequences.
+
+        Args:
+            token_ids, positions: int64 ``[tokens]``, in the order of ``batch``.
+            slots: int64 ``[tokens]``, where each row's keys and values are written; -1 writes nothing.
+
+        Returns:
+            ``[tokens, hidden_size]``, after the last norm.
+        """
+        rows = token_ids.shape[0]
+        padding = self._padding(rows)
+        with torch.inference_mode():
+            if padding:
+                token_ids = functional.pad(token_ids, (0, padding))
+                positions = functional.pad(positions, (0, padding))
+            cos, sin = self.rotary.at(positions)
+            step = Step(cos, sin, slots, kv, batch, rows, padding)
+            hidden = functional.embedding(token_ids, self.embedding)
+            for layer in self.layers:
+                hidden = layer(hidden, step)
+            return self.norm(hidden)[:rows]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Float32 ``[rows, vocab_size]`` of the given rows of :meth:`forward`'s result."""
+        rows = hidden.shape[0]
+        padding = self._padding(rows)
+        weight = self.embedding if self.head is None else self.head.weight
+        with torch.inference_mode():
+            if padding:
+                hidden = functional.pad(hidden, (0, 0, 0, padding))
+            return functional.linear(hidden, weight)[:rows].float()
+
+    def weight_slots(self) -> dict[str, Slot]:
+        """Every tensor that a checkpoint must hold, by its name there, and where it goes."""
+        slots = {"model.embed_tokens.weight": Slot(self.embedding, tuple(self.embedding.shape))}
+        for index, layer in enumerate(self.layers):
+            slots |= layer.weight_slots(f"model.layers.{index}")
+        slots |= self.norm.weight_slots("model.norm")
+        if self.head is not None:
+            slots |= self.head.weight_slots("lm_head")
+        return slots
+
+    def _padding(self, rows: int) -> int:
+        """Rows to add so that a row's result does not depend on how many others there are.
+
+        In float32 on a CPU, products of 1-3, 5-7 or 9-11 rows take code paths that round differently; multiples of 4
+        and everything from 12 up agree to the last bit (tests/model/test_model_bits.py).
+        """
+        if rows >= 12 or self.embedding.dtype != torch.float32 or self.embedding.device.type != "cpu":
+            return 0
+        return -rows % 4
