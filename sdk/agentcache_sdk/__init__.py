@@ -1,0 +1,103 @@
+"""Python SDK of agentcache: clients, append-only sessions, typed cache reports, and warnings about lost cache.
+
+>>> from agentcache_sdk import Client
+>>> with Client("http://127.0.0.1:8100") as client, client.session(system="Answer in one word.") as session:
+...     turn = session.send("What is the capital of France?", max_tokens=8)
+...     again = session.send("And of Italy?", max_tokens=8)
+>>> again.usage.cached_tokens > turn.usage.cached_tokens
+True
+"""
+
+from agentcache_sdk._core import Wait
+from agentcache_sdk.async_client import AsyncClient
+from agentcache_sdk.async_session import AsyncSession
+from agentcache_sdk.cache_warnings import (
+    AlignmentWarning,
+    CacheWarning,
+    PrefixBreakWarning,
+    TemplateWarning,
+    VolatileWarning,
+)
+from agentcache_sdk.client import Client
+from agentcache_sdk.errors import (
+    AgentCacheError,
+    APIError,
+    BadRequest,
+    Busy,
+    ConnectionFailed,
+    ContextOverflow,
+    NotFound,
+    RateLimited,
+    ServerError,
+    SessionDiverged,
+    Timeout,
+)
+from agentcache_sdk.report import ReportRow, SessionReport
+from agentcache_sdk.session import Session
+from agentcache_sdk.streams import AsyncChatStream, ChatStream
+from agentcache_sdk.tools import tool_schema
+from agentcache_sdk.types import (
+    Alignment,
+    CacheReport,
+    CacheState,
+    Choice,
+    Finding,
+    Fix,
+    Health,
+    Location,
+    Miss,
+    Model,
+    SharePoint,
+    Tiers,
+    Tokens,
+    ToolCall,
+    Turn,
+    Usage,
+    Version,
+)
+
+__all__ = [
+    "APIError",
+    "AgentCacheError",
+    "Alignment",
+    "AlignmentWarning",
+    "AsyncChatStream",
+    "AsyncClient",
+    "AsyncSession",
+    "BadRequest",
+    "Busy",
+    "CacheReport",
+    "CacheState",
+    "CacheWarning",
+    "ChatStream",
+    "Choice",
+    "Client",
+    "ConnectionFailed",
+    "ContextOverflow",
+    "Finding",
+    "Fix",
+    "Health",
+    "Location",
+    "Miss",
+    "Model",
+    "NotFound",
+    "PrefixBreakWarning",
+    "RateLimited",
+    "ReportRow",
+    "ServerError",
+    "Session",
+    "SessionDiverged",
+    "SessionReport",
+    "SharePoint",
+    "TemplateWarning",
+    "Tiers",
+    "Timeout",
+    "Tokens",
+    "ToolCall",
+    "Turn",
+    "Usage",
+    "Version",
+    "VolatileWarning",
+    "Wait",
+    "tool_schema",
+]

@@ -1,0 +1,129 @@
+"""A session's messages: append-only while turns run, truncated by rollback, never edited."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentcache_sdk._look import lost_tokens
+from agentcache_sdk.report import ReportRow, SessionReport
+from agentcache_sdk.types import Turn
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TurnRecord:
+    """What one turn added: the messages that were sent, then the reply."""
+
+    messages: tuple[Message, ...]
+    turn: Turn
+    lost: int
+
+
+@dataclass
+class Transcript:
+    """::
+
+    [ head: system ][ turn 0: user, assistant ][ turn 1: tool, tool, assistant ] ... [ pending: tool results ]
+    """
+
+    head: tuple[Message, ...] = ()
+    turns: list[TurnRecord] = field(default_factory=list)
+    pending: list[Message] = field(default_factory=list)
+
+    @property
+    def committed(self) -> list[Message]:
+        """Head and finished turns, in order.  The messages themselves; not to be changed."""
+        return [*self.head, *(message for record in self.turns for message in record.messages)]
+
+    @property
+    def messages(self) -> list[Message]:
+        """Everything, results that wait for the next turn included."""
+        return [*self.committed, *self.pending]
+
+    @property
+    def previous_prompt(self) -> int:
+        """Prompt tokens of the last turn: what the next one should find cached."""
+        return self.turns[-1].turn.usage.prompt_tokens if self.turns else 0
+
+    def open_calls(self) -> list[str]:
+        """Ids of the last reply's tool calls that have no result yet."""
+        calls = [call.id for call in self.turns[-1].turn.tool_calls] if self.turns else []
+        answered = {message["tool_call_id"] for message in self.pending}
+        return [call for call in calls if call not in answered]
+
+    def add_tool_result(self, call_id: str, content: Any) -> None:
+        """Record a result for the next turn to send.
+
+        Raises:
+            ValueError: no tool call of that id is waiting.
+        """
+        waiting = self.open_calls()
+        if call_id not in waiting:
+            raise ValueError(
+                f"tool_result: got call id {call_id!r}, expected one of {waiting or 'none: no call is open'}"
+            )
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        self.pending.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def new_messages(self, text: str | None, volatile: Mapping[str, Any] | None) -> list[Message]:
+        """What the next turn sends beyond what is committed.
+
+        Raises:
+            TypeError: ``text`` is not text.
+            ValueError: there is nothing to send, or tool calls without a result.
+        """
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"text: got {type(text).__name__}, expected str")
+        if text is None and (missing := self.open_calls()):
+            raise ValueError(f"continuing needs a result for every tool call; none was given for {missing}")
+        last = "\n\n".join(part for part in (text or "", volatile_text(volatile)) if part)
+        if text is None and not last and not self.pending:
+            raise ValueError("nothing to send: pass a text, or give tool results first")
+        user = [{"role": "user", "content": last}] if text is not None or last else []
+        return [*self.pending, *user]
+
+    def commit(self, sent: list[Message], turn: Turn) -> None:
+        """Append a finished turn; its tool results are no longer pending."""
+        lost = lost_tokens(self.previous_prompt, turn.cache)
+        self.turns.append(TurnRecord((*sent, replayed(turn.message)), turn, lost))
+        self.pending = []
+
+    def kept(self, turns: int | None) -> Transcript:
+        """A copy with the first ``turns`` turns, or (``None``) with everything, pending results included.
+
+        Raises:
+            ValueError: there are not that many.
+        """
+        if turns is None:
+            return Transcript(self.head, list(self.turns), list(self.pending))
+        if not 0 <= turns <= len(self.turns):
+            raise ValueError(f"got turn {turns}, expected between 0 and {len(self.turns)} (how many turns are kept)")
+        pending = list(self.pending) if turns == len(self.turns) else []
+        return Transcript(self.head, self.turns[:turns], pending)
+
+    def report(self) -> SessionReport:
+        rows = []
+        for index, record in enumerate(self.turns):
+            cache = record.turn.cache
+            why = f"{cache.miss.code}{': ' + cache.miss.detail if cache.miss.detail else ''}" if cache.miss else ""
+            prompt = record.turn.usage.prompt_tokens
+            rows.append(ReportRow(index, prompt, cache.cached_tokens, cache.computed_tokens, record.lost, why))
+        return SessionReport(tuple(rows))
+
+
+def replayed(message: Mapping[str, Any]) -> Message:
+    """The reply as later turns send it: as the server wrote it, without fields that only say "none"."""
+    kept = {key: value for key, value in message.items() if value is not None}
+    return {"role": "assistant", "content": message.get("content"), **copy.deepcopy(kept)}
+
+
+def volatile_text(volatile: Mapping[str, Any] | None) -> str:
+    """One ``name: value`` line per entry, in the order given."""
+    if not volatile:
+        return ""
+    return "\n".join(f"{name}: {value}" for name, value in volatile.items())

@@ -1,0 +1,216 @@
+"""What the server says, typed.  Every model keeps fields that it does not know, so a newer server loses nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Wire(BaseModel):
+    """Base of all results: immutable, and unknown fields stay readable as attributes and in ``model_extra``."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+
+
+class PromptTokensDetails(Wire):
+    cached_tokens: int | None = None
+
+
+class Usage(Wire):
+    """Token counts of one request.  ``total_tokens = prompt_tokens + completion_tokens``."""
+
+    prompt_tokens: int = 0
+    """The whole prompt, cached part included."""
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptTokensDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens whose keys and values were reused."""
+        return (self.prompt_tokens_details and self.prompt_tokens_details.cached_tokens) or 0
+
+
+class Miss(Wire):
+    """Why a prompt was not cached further than it was.
+
+    ``code``: cold, below_page, diverged, evicted, expired, salt, model, in_flight, template or disabled.
+    """
+
+    code: str
+    at_token: int = 0
+    message_index: int | None = None
+    path: str | None = None
+    was: str | None = None
+    now: str | None = None
+    detail: str | None = None
+
+
+class Location(Wire):
+    """Where a finding is: ``path`` is a JSON path such as ``messages[0].content``, ``char`` an offset in its text."""
+
+    file: str | None = None
+    record: int | None = None
+    path: str | None = None
+    char: int | None = None
+    token: int | None = None
+    page: int | None = None
+
+
+class Fix(Wire):
+    """``applicability``: safe, unsafe or display."""
+
+    applicability: str | None = None
+    edits: list[Any] = Field(default_factory=list)
+
+
+class Finding(Wire):
+    """One thing that keeps a prompt from being reused; the same shape as the linter's.
+
+    ``confidence``: confirmed or suspected.  ``verdict``: waste, legitimate or unavoidable.
+    ``tokens_lost_kind``: exact, upper_bound or estimate.
+    """
+
+    code: str
+    name: str | None = None
+    severity: str | None = None
+    confidence: str | None = None
+    verdict: str | None = None
+    location: Location = Field(default_factory=Location)
+    session: str | None = None
+    compared_to: Any = None
+    before: str | None = None
+    after: str | None = None
+    tokens_lost: int | None = None
+    tokens_lost_kind: str | None = None
+    shared_by: int | None = None
+    fix: Fix | None = None
+
+
+class Tiers(Wire):
+    """Cached tokens by where their pages were found."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+
+
+class SharePoint(Wire):
+    """A place where prompts stop being equal; ``tail`` tokens of it lie in a page that is only partly shared."""
+
+    path: str | None = None
+    token: int = 0
+    tail: int = 0
+
+
+class Alignment(Wire):
+    static_tokens: int | None = None
+    tail_tokens: int | None = None
+    share_points: list[SharePoint] = Field(default_factory=list)
+
+
+class CacheReport(Wire):
+    """The ``agentcache`` object of a response: what was reused, what was computed and why not less.
+
+    A server that does not send one leaves everything but the two token counts of ``usage`` empty.
+    """
+
+    session: str | None = None
+    page_size: int | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cached_pages: int | None = None
+    partial_tokens: int | None = None
+    computed_tokens: int | None = None
+    """Positions really run for this request, recomputation after preemption included."""
+    preemptions: int | None = None
+    tiers: Tiers | None = None
+    miss: Miss | None = None
+    alignment: Alignment | None = None
+    findings: list[Finding] = Field(default_factory=list)
+    source: str | None = None
+    """``template``: the ids came from rendering; ``transcript``: from a transcript that the server knows."""
+
+
+class ToolCall(Wire):
+    """A call that the model asks for.  ``arguments`` is the JSON text exactly as it was generated."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """``arguments`` as a dictionary.
+
+        Raises:
+            ValueError: they are not a JSON object (a call that was cut by length, for instance).
+        """
+        try:
+            value = json.loads(self.arguments or "{}")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"tool call {self.name}: arguments are not JSON: {error}: {self.arguments!r}") from None
+        if not isinstance(value, dict):
+            raise ValueError(f"tool call {self.name}: arguments must be a JSON object, got {self.arguments!r}")  # noqa: TRY004
+        return value
+
+
+class Choice(Wire):
+    """One reply.  ``token_ids`` are there when the request asked with ``return_token_ids=True``."""
+
+    text: str = ""
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    message: dict[str, Any] = Field(default_factory=dict)
+    """The assistant message as the server sent it; what has to be replayed in the next turn."""
+
+
+class Turn(Choice):
+    """The first reply of a request, with what the request cost.
+
+    >>> from agentcache_sdk import Client
+    >>> with Client("http://127.0.0.1:8100") as client:
+    ...     turn = client.chat([{"role": "user", "content": "Say hello."}], max_tokens=8)
+    >>> turn.usage.prompt_tokens >= turn.usage.cached_tokens
+    True
+    """
+
+    usage: Usage = Field(default_factory=Usage)
+    cache: CacheReport = Field(default_factory=CacheReport)
+    choices: list[Choice] = Field(default_factory=list)
+    """All replies: several with ``n`` > 1 or with a list of prompts; the first one is this turn itself."""
+    raw: dict[str, Any] = Field(default_factory=dict)
+    """The response body; of a stream, the body that its chunks add up to."""
+
+
+class Model(Wire):
+    """A served model; ``max_model_len`` and ``page_size`` in tokens."""
+
+    id: str
+    created: int | None = None
+    owned_by: str | None = None
+    max_model_len: int | None = None
+    page_size: int | None = None
+
+
+class Health(Wire):
+    status: str = "ok"
+
+
+class Version(Wire):
+    version: str
+
+
+class Tokens(Wire):
+    """A prompt as token ids."""
+
+    tokens: list[int]
+    count: int
+    max_model_len: int | None = None
+
+
+class CacheState(Wire):
+    """``GET /v1/cache``: pages by state.  All counts are pages; the states add up to ``total_pages``."""
