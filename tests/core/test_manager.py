@@ -1,0 +1,237 @@
+import pytest
+
+from agentcache.cache.hashing import namespace_root
+from agentcache.cache.manager import CacheManager, Lease, Refusal
+from agentcache.cache.pages import PageCopy
+from agentcache.cache.tokens import PagedTokens
+from agentcache.errors import InvariantError
+from agentcache.faults import Faults, InjectedFaultError
+
+SIZE = 4
+ROOT = namespace_root("model")
+
+
+def paged(ids):
+    return PagedTokens(ids, SIZE, ROOT)
+
+
+def acquire(manager, ids, **options) -> Lease:
+    lease = manager.acquire(paged(ids), **options)
+    assert isinstance(lease, Lease)
+    assert manager.check() == []
+    return lease
+
+
+def serve(manager, ids) -> Lease:
+    """Compute all of ``ids`` and end the lease."""
+    lease = acquire(manager, ids)
+    lease.take_copies()
+    lease.commit(len(ids))
+    assert manager.check() == []
+    lease.release()
+    assert manager.check() == []
+    return lease
+
+
+def states(manager):
+    counts = manager.counts()
+    return counts.free, counts.live, counts.cached
+
+
+def test_pages_go_from_free_to_live_to_cached_to_free():
+    manager = CacheManager(8, SIZE)
+    lease = acquire(manager, range(10))
+    assert states(manager) == (5, 3, 0)
+    lease.commit(10)
+    assert states(manager) == (5, 3, 0)
+    lease.release()
+    assert states(manager) == (6, 0, 2)  # the partly filled tail is of no use to anybody
+    assert manager.flush() == 2
+    assert states(manager) == (8, 0, 0)
+
+
+def test_nothing_can_be_matched_before_it_was_committed():
+    manager = CacheManager(8, SIZE)
+    first = acquire(manager, range(8))
+    assert manager.acquire(paged(range(8))) is Refusal.IN_FLIGHT
+    first.release()  # aborted: nothing was computed
+    assert acquire(manager, range(8)).cached_tokens == 0
+
+
+def test_a_follower_waits_for_the_page_in_flight_and_then_shares_it():
+    manager = CacheManager(16, SIZE)
+    leader = acquire(manager, range(12))
+    follower = paged([*range(8), 90, 91, 92, 93])
+    assert manager.acquire(follower) is Refusal.IN_FLIGHT
+    leader.commit(4)
+    assert manager.acquire(follower) is Refusal.IN_FLIGHT
+    leader.commit(8)
+    lease = manager.acquire(follower)
+    assert isinstance(lease, Lease)
+    assert lease.cached_tokens == 8
+    assert lease.pages[:2] == leader.pages[:2]
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3])
+def test_a_full_hit_leaves_one_token_to_redo_and_takes_no_page(pages):
+    manager = CacheManager(8, SIZE)
+    serve(manager, range(pages * SIZE))
+    lease = acquire(manager, range(pages * SIZE))
+    assert lease.cached_tokens == pages * SIZE - 1
+    assert lease.computed == pages * SIZE
+    assert len(lease.pages) == pages
+    assert lease.take_copies() == []
+    assert lease.miss is None
+
+
+def test_a_hit_inside_a_page_copies_its_first_tokens():
+    manager = CacheManager(8, SIZE)
+    cached = serve(manager, range(8)).pages
+    lease = acquire(manager, [0, 1, 2, 3, 4, 5, 99])
+    assert lease.cached_tokens == 6
+    assert lease.pages[0] == cached[0]
+    assert lease.take_copies() == [PageCopy(cached[1], lease.pages[1], 2)]
+    assert lease.take_copies() == []
+
+
+def test_the_source_of_a_copy_stays_until_the_copy_was_made():
+    manager = CacheManager(4, SIZE)
+    cached = serve(manager, range(8)).pages
+    first = acquire(manager, [0, 1, 2, 3, 4, 5, 99])
+    assert manager.flush() == 0
+    first.take_copies()
+    first.commit(7)
+    assert manager.flush() == 1
+    assert cached[1] not in first.pages
+
+
+def test_a_partial_hit_is_let_go_when_its_source_would_not_fit():
+    manager = CacheManager(2, SIZE)
+    serve(manager, range(8))
+    lease = acquire(manager, [0, 1, 2, 3, 4, 5, 99])  # needs the very page that it could copy from
+    assert lease.cached_tokens == 4
+    assert lease.take_copies() == []
+
+
+def test_a_twin_stays_with_its_sequence_and_is_freed_with_it():
+    manager = CacheManager(8, SIZE)
+    first = acquire(manager, [1, 2, 3])
+    second = acquire(manager, [1, 2, 3])
+    for lease in (first, second):  # both generate the same token
+        lease.tokens.append(4)
+        assert lease.extend(4)
+        lease.commit(4)
+        assert manager.check() == []
+    assert first.pages != second.pages
+    first.release()
+    assert manager.check() == []
+    second.tokens.append(5)
+    assert second.extend(5)
+    assert manager.check() == []
+    second.release()
+    assert states(manager) == (7, 0, 1)
+
+
+def test_forks_share_the_tail_until_one_of_them_writes():
+    manager = CacheManager(8, SIZE)
+    trunk = acquire(manager, range(6))
+    trunk.commit(6)
+    fork = trunk.fork(trunk.tokens.copy())
+    assert fork.pages == trunk.pages
+    assert states(manager) == (6, 2, 0)
+    fork.tokens.append(50)
+    assert fork.extend(7)
+    assert manager.check() == []
+    assert fork.pages[0] == trunk.pages[0] and fork.pages[1] != trunk.pages[1]
+    assert fork.take_copies() == [PageCopy(trunk.pages[1], fork.pages[1], 2)]
+    trunk.tokens.append(60)
+    assert trunk.extend(7)
+    assert trunk.take_copies() == []  # nobody else holds it any more
+    assert manager.check() == []
+
+
+def test_forks_that_fill_their_shared_page_in_one_step_publish_it_once():
+    manager = CacheManager(8, SIZE)
+    trunk = acquire(manager, range(8))
+    trunk.commit(6)
+    fork = trunk.fork(trunk.tokens.copy())
+    assert len(fork.pages) == 2
+    trunk.commit(8)  # the trunk wrote the rest of the shared page, as it may only when the fork does not
+    assert manager.check() == []
+    fork.release()
+    assert manager.check() == []
+
+
+def test_growth_takes_all_it_needs_or_nothing():
+    manager = CacheManager(3, SIZE)
+    lease = acquire(manager, range(8))
+    lease.commit(8)
+    assert not lease.extend(17)
+    assert len(lease.pages) == 2
+    assert lease.extend(12)
+    assert not lease.extend(13)
+
+
+def test_what_running_sequences_may_still_need_is_spared():
+    manager = CacheManager(4, SIZE)
+    assert manager.acquire(paged(range(12)), spare=2) is Refusal.NO_ROOM
+    assert isinstance(manager.acquire(paged(range(12)), spare=1), Lease)
+
+
+def test_a_released_lease_can_be_released_again_and_nothing_else():
+    manager = CacheManager(4, SIZE)
+    lease = acquire(manager, range(4))
+    lease.release()
+    lease.release()
+    assert states(manager) == (4, 0, 0)
+    with pytest.raises(InvariantError):
+        lease.commit(4)
+    with pytest.raises(InvariantError):
+        lease.extend(5)
+
+
+def test_a_switched_off_cache_neither_matches_nor_publishes():
+    manager = CacheManager(4, SIZE, enabled=False)
+    serve(manager, range(8))
+    lease = acquire(manager, range(8))
+    assert lease.cached_tokens == 0
+    assert lease.miss is not None and lease.miss.code == "disabled"
+    lease.release()
+    assert states(manager) == (4, 0, 0)
+
+
+def test_a_failing_allocation_leaves_nothing_behind():
+    faults = Faults()
+    manager = CacheManager(4, SIZE, faults=faults)
+    faults.arm("alloc", 3)
+    with pytest.raises(InjectedFaultError):
+        manager.acquire(paged(range(12)))
+    assert manager.check() == []
+    assert states(manager) == (4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "code", "at"),
+    [
+        (list(range(8)), None, None),
+        ([*range(8), 70], None, None),
+        ([*range(8), 70, 71], "below_page", 8),
+        ([*range(8), 70, 71, 72, 73, 74], "cold", 8),
+        ([0, 1, 2, 3, 4, 5, 70, 71, 72], "diverged", 6),
+        ([70, 71, 72, 73, 74], "cold", 0),
+        ([70, 71], "below_page", 0),
+    ],
+)
+def test_every_miss_has_a_reason_and_a_place(prompt, code, at):
+    manager = CacheManager(16, SIZE)
+    serve(manager, range(8))
+    miss = acquire(manager, prompt).miss
+    assert (miss and miss.code, miss and miss.at_token) == (code, at)
+
+
+def test_a_miss_says_that_the_page_was_evicted():
+    manager = CacheManager(16, SIZE)
+    serve(manager, range(12))
+    manager.flush()
+    miss = acquire(manager, range(12)).miss
+    assert miss is not None and miss.code == "evicted" and miss.at_token == 0
