@@ -1,0 +1,307 @@
+import random
+
+import pytest
+
+from agentcache.cache.manager import CacheManager
+from agentcache.engine.core import Bounds, EngineCore
+from agentcache.errors import QueueFullError, RequestError
+from agentcache.request import FinishReason
+from agentcache.scheduler.scheduler import Limits, Scheduler
+from replay import VOCAB, Collected, PlainText, ReplayRunner, continuation, make_request
+
+EOS = VOCAB - 1
+
+
+def make_engine(pages=32, size=4, budget=16, running=8, waiting=100, context=512, eos=(), cache=True) -> EngineCore:
+    manager = CacheManager(pages, size, enabled=cache)
+    bounds = Bounds(context, min(context, pages * size), VOCAB, running)
+    scheduler = Scheduler(manager, Limits(budget, running, waiting))
+    runner = ReplayRunner(pages, size)
+    return EngineCore(
+        scheduler, runner, PlainText, frozenset(eos), bounds, faults=manager.faults, seeds=random.Random(0)
+    )
+
+
+def run(engine: EngineCore, limit=2000) -> int:
+    steps = 0
+    while engine.has_work:
+        engine.step()
+        assert engine.check() == []
+        steps += 1
+        assert steps < limit, "the engine does not come to an end"
+    return steps
+
+
+def drained(engine: EngineCore) -> bool:
+    counts = engine.manager.counts()
+    engine.manager.flush()
+    return counts.live == 0 and engine.manager.counts().free == counts.total
+
+
+def ask(engine: EngineCore, name: str, prompt, **params) -> Collected:
+    request, sink = make_request(name, prompt, **params)
+    engine.add(request)
+    return sink
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    rng = random.Random(f"{seed}/{length}")
+    return [rng.randrange(VOCAB) for _ in range(length)]
+
+
+def test_requests_of_any_length_get_what_they_would_get_alone():
+    engine = make_engine(pages=200, budget=10)
+    prompts = [prompt_of(n, n) for n in (1, 3, 4, 5, 15, 16, 17, 31, 40)]
+    sinks = [ask(engine, str(i), prompt, max_tokens=9) for i, prompt in enumerate(prompts)]
+    run(engine)
+    for prompt, sink in zip(prompts, sinks):
+        assert sink.tokens() == continuation(prompt, 9)
+        assert sink.finished().finish_reason is FinishReason.LENGTH
+    assert drained(engine)
+
+
+def test_a_second_request_computes_only_what_is_new():
+    engine = make_engine()
+    prompt = prompt_of(22)
+    ask(engine, "a", prompt, max_tokens=6)
+    run(engine)
+    before = engine.runner.rows
+    second = ask(engine, "b", prompt + continuation(prompt, 6) + [1, 2, 3], max_tokens=1)
+    run(engine)
+    report = second.finished().report
+    # The last generated token has no keys and values yet, and the page behind token 24 never filled.
+    assert (report.prompt_tokens, report.cached_tokens, report.cached_pages, report.partial_tokens) == (31, 24, 6, 0)
+    assert report.computed_tokens == engine.runner.rows - before == 7
+    assert drained(engine)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 12, 13])
+def test_the_same_prompt_again_is_cached_but_for_its_tail(length):
+    engine = make_engine()
+    prompt = prompt_of(length)
+    sinks = []
+    for name in "ab":
+        sinks.append(ask(engine, name, prompt))
+        run(engine)
+    cold, warm = (sink.finished().report for sink in sinks)
+    assert cold.cached_tokens == 0
+    assert (-(-length // 4) - 1) * 4 <= warm.cached_tokens <= length - 1
+    assert sinks[0].tokens() == sinks[1].tokens() == continuation(prompt, 8)
+
+
+def test_sixteen_equal_cold_prompts_are_computed_once():
+    engine = make_engine(pages=128, budget=16, running=16)
+    prompt = prompt_of(60)
+    sinks = [ask(engine, str(i), prompt, max_tokens=1) for i in range(16)]
+    run(engine)
+    assert all(sink.tokens() == continuation(prompt, 1) for sink in sinks)
+    assert engine.runner.rows == 60 + 15  # and a read-only redo each
+    assert drained(engine)
+
+
+def test_followers_go_on_when_the_one_they_waited_for_is_aborted():
+    engine = make_engine(budget=8)
+    prompt = prompt_of(40)
+    first = ask(engine, "leader", prompt)
+    second = ask(engine, "follower", prompt)
+    engine.step()
+    engine.step()
+    engine.abort("leader")
+    run(engine)
+    assert first.finished().finish_reason is FinishReason.ABORT
+    assert second.tokens() == continuation(prompt, 8)
+    assert second.finished().report.cached_tokens == 16  # what the leader had computed and published
+    assert drained(engine)
+
+
+def test_several_sequences_compute_their_prompt_once_and_share_its_tail():
+    engine = make_engine(pages=64)
+    prompt = prompt_of(18)
+    sink = ask(engine, "n", prompt, n=4, temperature=1.0, seed=11, max_tokens=7)
+    run(engine)
+    for index in range(4):
+        assert sink.tokens(index) == continuation(prompt, 7, seed=11 + index, greedy=False)
+    assert engine.runner.rows == 18 + 4 * 6
+    assert sum(o.report.computed_tokens for o in sink.outputs if o.report) == engine.runner.rows
+    assert [o.report.cached_tokens for o in sink.outputs if o.report] == [0, 0, 0, 0]
+    assert drained(engine)
+
+
+def test_pages_run_out_and_everybody_still_finishes_with_the_same_tokens():
+    engine = make_engine(pages=10, running=6)
+    prompts = [prompt_of(8, n) for n in range(6)]
+    sinks = [ask(engine, str(n), prompt, max_tokens=24) for n, prompt in enumerate(prompts)]
+    run(engine)
+    assert engine.scheduler.num_preemptions > 0
+    for prompt, sink in zip(prompts, sinks):
+        assert sink.tokens() == continuation(prompt, 24)
+        assert sink.finished().report.prompt_tokens == 8
+        assert sink.finished().report.cached_tokens == 0
+    assert sum(sink.finished().report.preemptions for sink in sinks) == engine.scheduler.num_preemptions
+    assert drained(engine)
+
+
+def test_many_that_share_a_prefix_and_all_want_to_grow_finish():
+    engine = make_engine(pages=96, size=4, budget=64, running=32, context=1024)
+    shared = prompt_of(59 * 4)
+    ask(engine, "warm", shared, max_tokens=1)
+    run(engine)
+    sinks = [ask(engine, str(n), [*shared, n], max_tokens=60) for n in range(32)]
+    run(engine, limit=20_000)
+    assert all(sink.tokens() == continuation([*shared, n], 60) for n, sink in enumerate(sinks))
+    assert drained(engine)
+
+
+def test_decodes_go_on_while_a_long_prompt_is_computed_in_chunks():
+    engine = make_engine(pages=128, budget=16)
+    short = ask(engine, "short", prompt_of(4), max_tokens=30)
+    engine.step()
+    ask(engine, "long", prompt_of(200), max_tokens=1)
+    for step in range(2, 12):
+        engine.step()
+        assert len(short.tokens()) == step
+    run(engine)
+    assert engine.runner.largest_step <= 16
+
+
+def test_a_prompt_that_can_never_fit_is_refused_with_both_numbers():
+    engine = make_engine(pages=5, size=4, context=512)
+    with pytest.raises(RequestError, match="20 tokens, and the page pool holds 20 tokens") as caught:
+        ask(engine, "a", prompt_of(20))
+    assert caught.value.code == "context_length_exceeded"
+    engine = make_engine(pages=500, size=4, context=30)
+    with pytest.raises(RequestError, match="31 tokens, and the context holds 30 tokens"):
+        ask(engine, "a", prompt_of(31))
+
+
+@pytest.mark.parametrize(("length", "asked", "expected"), [(19, 5, 1), (10, None, 10), (10, 3, 3), (10, 10_000, 10), (1, None, 19)])
+def test_a_reply_takes_the_room_left(length, asked, expected):
+    engine = make_engine(pages=5, size=4)
+    sink = ask(engine, "a", prompt_of(length), max_tokens=asked)
+    run(engine)
+    assert sink.tokens() == continuation(prompt_of(length), expected)
+    assert sink.finished().finish_reason is FinishReason.LENGTH
+    assert drained(engine)
+
+
+@pytest.mark.parametrize("bad", [[], [-1], [VOCAB], [3, 10**9]])
+def test_bad_token_ids_are_refused(bad):
+    with pytest.raises(RequestError, match="got"):
+        ask(make_engine(), "a", bad)
+
+
+def test_the_queue_has_an_end():
+    engine = make_engine(waiting=3)
+    for n in range(3):
+        ask(engine, str(n), prompt_of(4))
+    with pytest.raises(QueueFullError, match="3 requests wait"):
+        ask(engine, "x", prompt_of(4))
+    run(engine)
+    assert drained(engine)
+
+
+def test_no_tokens_asked_for_is_an_answer_without_tokens():
+    engine = make_engine()
+    sink = ask(engine, "a", prompt_of(9), max_tokens=0)
+    run(engine)
+    assert sink.tokens() == []
+    assert sink.finished().report.completion_tokens == 0
+
+
+def test_an_end_token_ends_unless_it_is_ignored_and_is_counted_but_not_shown():
+    prompt = next(p for p in (prompt_of(5, n) for n in range(10_000)) if continuation(p, 4)[2] == EOS)
+    engine = make_engine(eos=[EOS])
+    ended = ask(engine, "a", prompt)
+    ignored = ask(engine, "b", prompt, ignore_eos=True)
+    run(engine)
+    assert ended.tokens() == continuation(prompt, 2)
+    assert ended.finished().finish_reason is FinishReason.STOP
+    assert ended.finished().report.completion_tokens == 3
+    assert ignored.tokens() == continuation(prompt, 8)
+
+
+def test_a_stop_string_ends_a_sequence():
+    prompt = prompt_of(5)
+    said = continuation(prompt, 8)
+    engine = make_engine()
+    sink = ask(engine, "a", prompt, stop=(f"<{said[3]}>",))
+    run(engine)
+    assert sink.finished().finish_reason is FinishReason.STOP
+    assert sink.finished().stop_reason == f"<{said[3]}>"
+    assert len(sink.tokens()) == 1 + said.index(said[3])
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_prompt_figures_cover_the_whole_prompt_whatever_is_cached(warm):
+    engine = make_engine(budget=8)
+    prompt = prompt_of(21)
+    if warm:
+        ask(engine, "warm", prompt)
+        run(engine)
+    sink = ask(engine, "a", prompt, prompt_logprobs=0, max_tokens=3)
+    run(engine)
+    figures = [o.prompt_logprobs for o in sink.outputs if o.prompt_logprobs is not None]
+    assert len(figures) == 1
+    assert figures[0][0] is None
+    assert [entry.token for entry in figures[0][1:]] == prompt[1:]
+
+
+@pytest.mark.parametrize("site", ["forward", "sampler", "alloc"])
+@pytest.mark.parametrize("at", [1, 2, 4, 9])
+def test_a_fault_ends_the_requests_it_hit_and_nothing_else(site, at):
+    engine = make_engine()
+    engine.faults.arm(site, at)
+    sinks = [ask(engine, str(n), prompt_of(10 + n, n)) for n in range(3)]
+    run(engine)
+    reasons = [sink.finished().finish_reason for sink in sinks]
+    assert FinishReason.ERROR in reasons
+    for n, (sink, reason) in enumerate(zip(sinks, reasons)):
+        if reason is FinishReason.LENGTH:
+            assert sink.tokens() == continuation(prompt_of(10 + n, n), 8)
+        else:
+            assert "failed" in sink.finished().error and "Injected" not in sink.finished().error
+    after = ask(engine, "after", prompt_of(10, 0))
+    run(engine)
+    assert after.tokens() == continuation(prompt_of(10, 0), 8)
+    assert drained(engine)
+
+
+def test_pages_of_a_failed_step_are_never_matched():
+    engine = make_engine()
+    engine.faults.arm("sampler", 1)
+    ask(engine, "a", prompt_of(16))
+    run(engine)
+    assert engine.manager.counts().cached == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_traffic_is_answered_as_if_each_request_were_alone(seed):
+    """Aborts at any moment, shared and repeated prompts, n > 1, a pool that is too small for all of them."""
+    rng = random.Random(seed)
+    pages = rng.choice([14, 20, 60])
+    engine = make_engine(pages=pages, budget=rng.choice([4, 8, 32]), running=rng.choice([2, 5, 12]), context=256)
+    heads = [prompt_of(rng.randrange(1, 24), n) for n in range(3)]
+    sent = {}
+    aborted = set()
+    for turn in range(120):
+        if rng.random() < 0.4:
+            prompt = (rng.choice(heads) + prompt_of(rng.randrange(0, 9), turn))[: pages * 4 - 12] or [1]
+            options = {"max_tokens": rng.randrange(1, 12), "n": rng.choice([1, 1, 2]), "seed": turn, "temperature": rng.choice([0.0, 1.0])}
+            name = str(turn)
+            sent[name] = (prompt, options, ask(engine, name, prompt, **options))
+        if rng.random() < 0.08 and sent:
+            name = rng.choice(list(sent))
+            engine.abort(name)
+            aborted.add(name)
+        engine.step()
+        assert engine.check() == []
+    run(engine, limit=5000)
+    for name, (prompt, options, sink) in sent.items():
+        for index in range(options["n"]):
+            expected = continuation(prompt, options["max_tokens"], options["seed"] + index, not options["temperature"])
+            got = sink.tokens(index)
+            if name in aborted:
+                assert got == expected[: len(got)]
+            else:
+                assert got == expected
+    assert drained(engine)
