@@ -176,6 +176,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", help="default: the first one that the server lists")
     parser.add_argument("--api-key", help="sent as a bearer token")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a request may take; default: %(default)s")
+    parser.add_argument("--records", type=Path, help="write every request with its reply to this file")
     add_workload_options(parser)
     args = parser.parse_args(argv)
     console = Console(stderr=True)

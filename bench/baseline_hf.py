@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,10 @@ def folder_counter(folder: Path) -> TokenCounter:
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
+def _printer(console: Console) -> Callable[[str], None]:
+    return lambda text: console.print(text, markup=False, highlight=False)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0, or 2 for a bad command line or a model that cannot be loaded."""
     parser = argparse.ArgumentParser(
@@ -121,13 +126,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--model", default="smollm2", help="as for agentcache serve; default: %(default)s")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: every core")
+    parser.add_argument("--records", type=Path, help="write every request with its reply to this file")
     add_workload_options(parser)
     args = parser.parse_args(argv)
     console = Console(stderr=True)
     torch.set_num_threads(args.threads)
     disable_progress_bar()  # one bar is enough
     try:
-        folder = resolve_model(args.model, default_home(), progress=console.print).folder
+        folder = resolve_model(args.model, default_home(), progress=_printer(console)).folder
         workload = (
             Workload.load(args.workload) if args.workload else build_workload(spec_from(args), folder_counter(folder))
         )

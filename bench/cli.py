@@ -19,7 +19,6 @@ def add_workload_options(parser: argparse.ArgumentParser) -> None:
         flag = "--" + name.replace("_", "-")
         group.add_argument(flag, type=int, default=getattr(default, name), help="default: %(default)s")
     group.add_argument("--workload", type=Path, help="use the conversations in this file instead")
-    parser.add_argument("--records", type=Path, help="write every request with its reply to this file")
 
 
 def spec_from(args: argparse.Namespace) -> WorkloadSpec:

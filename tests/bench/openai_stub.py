@@ -77,7 +77,7 @@ def serving(stub: StubServer) -> Iterator[StubServer]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     stub.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         yield stub
