@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from agentcache_kernels.batch import AttentionBatch, SequenceSpan
+from agentcache_kernels.batch import AttentionBatch
+from agentcache_kernels.product import PromptSpan, attend_span
+from agentcache_kernels.scattered import PoolShape
 
 
 def paged_attention(
@@ -24,6 +25,9 @@ def paged_attention(
 ) -> Tensor:
     """Attention of a step's rows over their sequences' pages, for any mix of prefill chunks and decode rows.
 
+    Slots that hold no token of a sequence never reach its result, whatever they contain.  Half types are computed in
+    float32.
+
     Args:
         q: ``[tokens, q_heads, head_dim]``, the rows of all sequences one after another.
         k_pages, v_pages: ``[kv_heads, num_pages, page_size, head_dim]``; ``q_heads`` is a multiple of ``kv_heads``.
@@ -32,34 +36,34 @@ def paged_attention(
 
     Returns:
         ``[tokens, q_heads, head_dim]`` in the type of ``q``; rows that see no key are 0.
+
+    Raises:
+        ValueError: shapes that do not belong together, or a window below 1.
     """
-    if window is not None and window < 1:
-        raise ValueError(f"got window {window}, expected at least 1")
+    _check(q, k_pages, v_pages, batch, window)
     out = torch.zeros_like(q)
-    for span in batch.spans:
+    spans = batch.spans
+    if q.device.type == "cpu" and q.dtype == k_pages.dtype == torch.float32:
+        if batch.decode_rows:
+            scattered = batch.scattered(PoolShape(q.shape[1], *k_pages.shape[:3]), window)
+            out[scattered.rows] = scattered.attend(q, k_pages, v_pages, scale)
+    else:
+        spans = spans + [PromptSpan(r.row, 1, r.context, r.pages, batch.page_size) for r in batch.decode_rows]
+    for span in spans:
         rows = slice(span.first, span.first + span.count)
-        out[rows] = _attend(q[rows], k_pages, v_pages, span, scale=scale, window=window)
+        out[rows] = attend_span(q[rows], k_pages, v_pages, span, scale=scale, window=window)
     return out
 
 
-def _attend(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, span: SequenceSpan, *, scale: float, window: int | None
-) -> Tensor:
-    keys = _gather(k_pages, span)
-    values = _gather(v_pages, span)
-    kv_heads, length, head_dim = keys.shape
-    seen = span.mask(length, window)
-    # [kv_heads, group * rows, head_dim]: the query heads that share a key head become more rows of one product.
-    folded = q.float().view(span.count, kv_heads, -1, head_dim).permute(1, 2, 0, 3)
-    out = scaled_dot_product_attention(
-        folded, keys.float()[:, None], values.float()[:, None], attn_mask=seen, scale=scale, enable_gqa=False
-    )
-    out = out.masked_fill(~seen.any(1)[:, None], 0)
-    return out.permute(2, 0, 1, 3).reshape(q.shape).to(q.dtype)
-
-
-def _gather(pages: Tensor, span: SequenceSpan) -> Tensor:
-    """``[kv_heads, pages * page_size, head_dim]``; slots past the context are zeroed: they may hold NaN."""
-    gathered = pages.index_select(1, span.pages).flatten(1, 2)
-    gathered[:, span.context :] = 0
-    return gathered
+def _check(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: AttentionBatch, window: int | None) -> None:
+    if window is not None and window < 1:
+        raise ValueError(f"got window {window}, expected at least 1")
+    if k_pages.shape != v_pages.shape or k_pages.shape[2:] != (batch.page_size, q.shape[2]):
+        raise ValueError(
+            f"got keys {list(k_pages.shape)} and values {list(v_pages.shape)}, expected both as "
+            f"[kv_heads, num_pages, {batch.page_size}, {q.shape[2]}]"
+        )
+    if q.shape[0] != batch.num_tokens or q.shape[1] % k_pages.shape[0]:
+        raise ValueError(
+            f"got queries {list(q.shape)}, expected {batch.num_tokens} rows and a multiple of {k_pages.shape[0]} heads"
+        )
