@@ -1,0 +1,121 @@
+"""What runs here: models, health, version, the cache, and hooks for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse
+
+from agentcache import __version__
+from agentcache.server.bodies import ClockBody, FaultBody, check
+from agentcache.server.context import Context
+from agentcache.server.errors import ApiError
+from agentcache.server.json_body import parse_object, read_body
+from agentcache.server.openapi import json_request
+
+
+def open_router(context: Context) -> APIRouter:
+    """Routes that need no key: load balancers ask them."""
+    router = APIRouter(tags=["server"])
+
+    @router.get("/health", summary="Whether requests are served")
+    async def health() -> JSONResponse:
+        """200 once the model is loaded and the engine runs; 503 otherwise, and while the server shuts down."""
+        healthy, reason = context.engine.healthy()
+        if context.lifecycle.closing:
+            healthy, reason = False, "shutting down"
+        return JSONResponse(
+            {"status": "ok"} if healthy else {"status": "unavailable", "reason": reason}, 200 if healthy else 503
+        )
+
+    @router.get("/version", summary="Version of the server")
+    async def version() -> dict[str, str]:
+        return {"version": __version__}
+
+    return router
+
+
+def models_router(context: Context) -> APIRouter:
+    router = APIRouter(tags=["models"])
+    info = context.engine.info
+
+    def model_card() -> dict[str, Any]:
+        return {
+            "id": info.model_name,
+            "object": "model",
+            "created": info.created,
+            "owned_by": "agentcache",
+            "max_model_len": info.max_model_len,
+            "page_size": info.page_size,
+        }
+
+    @router.get("/v1/models", summary="The served model")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [model_card()]}
+
+    @router.get("/v1/models/{model_id:path}", summary="One model")
+    async def model(model_id: str) -> dict[str, Any]:
+        context.check_model(model_id)
+        return model_card()
+
+    return router
+
+
+def cache_router(context: Context) -> APIRouter:
+    router = APIRouter(tags=["cache"])
+    engine = context.engine
+
+    def pages() -> dict[str, int]:
+        stats = engine.stats()
+        return {
+            "page_size": engine.info.page_size,
+            "total": stats.total_pages,
+            "free": stats.free_pages,
+            "live": stats.live_pages,
+            "cached": stats.cached_pages,
+            "pinned": stats.pinned_pages,
+            "running": stats.running,
+            "waiting": stats.waiting,
+        }
+
+    @router.get("/v1/cache", summary="Pages by state")
+    async def cache() -> dict[str, int]:
+        """Each page is in one state: free, live (held by a request), cached, or pinned; they add up to the total."""
+        return pages()
+
+    @router.post("/v1/cache/flush", summary="Drop every cached page that is not pinned")
+    async def flush() -> dict[str, int]:
+        flushed = await engine.flush()
+        return {"flushed": flushed, **pages()}
+
+    return router
+
+
+def debug_router(context: Context) -> APIRouter:
+    """Hooks for tests, only with ``--enable-test-hooks``."""
+    router = APIRouter(tags=["debug"], prefix="/debug")
+    engine = context.engine
+
+    @router.post("/clock", summary="Move the engine's clock", openapi_extra=json_request(ClockBody))
+    async def clock(request: Request) -> dict[str, float]:
+        body = check(ClockBody, parse_object(await read_body(request, context.settings.max_body)))
+        await engine.advance_clock(body.advance_s)
+        return {"advanced_s": body.advance_s}
+
+    @router.post("/fault", summary="Make a call fail, once", openapi_extra=json_request(FaultBody))
+    async def fault(request: Request) -> dict[str, Any]:
+        body = check(FaultBody, parse_object(await read_body(request, context.settings.max_body)))
+        try:
+            await engine.inject_fault(body.site, body.at, body.delay_ms)
+        except ValueError as error:
+            raise ApiError(400, str(error), param="site", code="invalid_value") from error
+        return {"site": body.site, "at": body.at, "delay_ms": body.delay_ms}
+
+    @router.post("/check", summary="Run every invariant")
+    async def check_invariants() -> JSONResponse:
+        """200 when all hold; otherwise 500 and the list of what is broken."""
+        broken = await engine.check()
+        return JSONResponse({"ok": not broken, "broken": broken}, 500 if broken else 200)
+
+    return router

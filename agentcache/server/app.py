@@ -1,0 +1,86 @@
+"""The HTTP face: routes, errors and keys put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import Depends, FastAPI
+
+from agentcache import __version__
+from agentcache.server.admin import cache_router, debug_router, models_router, open_router
+from agentcache.server.auth import require_key
+from agentcache.server.chat import chat_router
+from agentcache.server.completions import completions_router
+from agentcache.server.context import Context
+from agentcache.server.errors import install_error_handlers
+from agentcache.server.metrics import metrics_router
+from agentcache.server.openapi import describe_bodies
+from agentcache.server.serve import Server, address_of, listen, print_banner
+from agentcache.server.text import text_router
+from agentcache.settings import Settings
+
+if TYPE_CHECKING:
+    from agentcache.engine.loop import AsyncEngine
+
+logger = logging.getLogger(__name__)
+
+STOP_S = 3
+"""How long the engine gets to end its step."""
+
+
+def run_server(engine: AsyncEngine, settings: Settings) -> int:
+    """Serve until Ctrl-C or SIGTERM; returns the exit code once everything is stopped.
+
+    Raises:
+        SettingsError: the address cannot be bound.
+    """
+    listener = listen(settings.host, settings.port)
+    try:
+        server = Server(create_app(engine, settings))
+        server.on_listening = lambda: print_banner(engine, settings, address_of(listener))
+        server.run(sockets=[listener])
+    finally:
+        listener.close()
+    return 0 if server.started else 1
+
+
+def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
+    """An app that serves ``engine``: starts it with its own start-up and stops it at its end.
+
+    ``app.state.lifecycle.close()`` ends what runs and refuses what comes; ``run_server`` calls it on Ctrl-C and SIGTERM.
+    """
+    context = Context(engine, settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        engine.start()
+        try:
+            yield
+        finally:
+            context.lifecycle.close()
+            try:
+                await asyncio.wait_for(engine.stop(), STOP_S)
+            except asyncio.TimeoutError:
+                logger.warning("the engine did not stop within %d s; leaving it behind", STOP_S)
+
+    app = FastAPI(
+        title="agentcache",
+        version=__version__,
+        description="Serves a language model to agents; every answer says how much of its prompt was cached.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.lifecycle = context.lifecycle
+    install_error_handlers(app)
+    describe_bodies(app)
+    app.include_router(open_router(context))
+    keyed = [chat_router, completions_router, text_router, models_router, cache_router, metrics_router]
+    if settings.enable_test_hooks:
+        keyed.append(debug_router)
+    for router in keyed:
+        app.include_router(router(context), dependencies=[Depends(require_key(settings.keys()))])
+    return app

@@ -1,0 +1,105 @@
+"""``POST /v1/completions``: raw prompts, as text or as token ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from agentcache.server.auth import api_key
+from agentcache.server.bodies import CompletionBody, check
+from agentcache.server.context import Context
+from agentcache.server.errors import bad_field
+from agentcache.server.generation import Delta
+from agentcache.server.json_body import parse_object, read_body
+from agentcache.server.logprobs import CompletionLogprobs, joined
+from agentcache.server.openapi import json_request
+from agentcache.server.params import sampling_params, split_prompts
+from agentcache.server.reply import Job, Prompt, Shape, answer, finish_fields
+
+
+class CompletionShape(Shape):
+    """With ``echo`` the prompt is the first piece of every choice."""
+
+    prefix = "cmpl-"
+    whole_object = "text_completion"
+    chunk_object = "text_completion"
+
+    def __init__(self, job: Job, tokenizer: Any, *, echo: bool) -> None:
+        super().__init__(job, tokenizer)
+        self._echo = echo
+        self._blocks: dict[int, CompletionLogprobs] = {}
+
+    def opening(self, delta: Delta) -> dict[str, Any] | None:
+        if not self._echo:
+            return None
+        return {"text": self._prompt_text(delta), "logprobs": self._prompt_logprobs(delta), "finish_reason": None}
+
+    def piece(self, delta: Delta) -> dict[str, Any]:
+        return {"text": delta.text, "logprobs": self._logprobs(delta), "finish_reason": None}
+
+    def closing(self, delta: Delta) -> dict[str, Any]:
+        return {"text": "", "logprobs": None, **finish_fields(delta)}
+
+    def whole(self, delta: Delta) -> dict[str, Any]:
+        text, logprobs = delta.text, None
+        if self.job.params.logprobs is not None:
+            before = self._prompt_logprobs(delta) if self._echo else None
+            after = self._logprobs(delta)
+            logprobs = joined(before, after) if before and after else after
+        if self._echo:
+            text = self._prompt_text(delta) + text
+        return {"text": text, "logprobs": logprobs, **finish_fields(delta)}
+
+    def _logprobs(self, delta: Delta) -> dict[str, Any] | None:
+        return None if self.job.params.logprobs is None else self._block(delta).block(delta.logprobs)
+
+    def _prompt_logprobs(self, delta: Delta) -> dict[str, Any] | None:
+        if self.job.params.prompt_logprobs is None or delta.prompt_logprobs is None:
+            return None
+        return self._block(delta).prompt_block(self._prompt(delta).token_ids, delta.prompt_logprobs)
+
+    def _block(self, delta: Delta) -> CompletionLogprobs:
+        return self._blocks.setdefault(delta.choice, CompletionLogprobs(self.tokenizer))
+
+    def _prompt(self, delta: Delta) -> Prompt:
+        return self.job.prompts[delta.choice // self.job.params.n]
+
+    def _prompt_text(self, delta: Delta) -> str:
+        prompt = self._prompt(delta)
+        if prompt.text is not None:
+            return prompt.text
+        return self.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
+
+
+def completions_router(context: Context) -> APIRouter:
+    router = APIRouter(tags=["generate"])
+    engine = context.engine
+
+    def prompt_of(item: str | list[int]) -> Prompt:
+        if not isinstance(item, str):
+            return Prompt(item)
+        ids = context.encode(item)
+        if not ids:
+            raise bad_field("prompt", "got text of no tokens, expected at least one")
+        return Prompt(ids, item)
+
+    def prepare(raw: bytes, key: str | None) -> Job:
+        body = check(CompletionBody, parse_object(raw))
+        context.check_model(body.model)
+        params = sampling_params(body, engine.info.vocab_size)
+        prompts = [prompt_of(item) for item in split_prompts(body.prompt, engine.info.vocab_size)]
+        return Job(body, prompts, params, context.root(key, body.cache_salt))
+
+    @router.post("/v1/completions", summary="Continue a prompt", openapi_extra=json_request(CompletionBody))
+    async def completions(request: Request) -> Response:
+        """OpenAI's completions.  Choices are ordered by prompt, then by sequence."""
+        raw = await read_body(request, context.settings.max_body)
+        # Parsing and tokenising a long prompt takes a while: not on the event loop.
+        job = await run_in_threadpool(prepare, raw, api_key(request))
+        echo = isinstance(job.body, CompletionBody) and bool(job.body.echo)
+        return await answer(context, request, job, CompletionShape(job, engine.tokenizer, echo=echo))
+
+    return router

@@ -1,0 +1,56 @@
+"""What every route needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agentcache.cache.hashing import namespace_root
+from agentcache.server.errors import ApiError, shown, shutting_down
+from agentcache.server.lifecycle import Lifecycle
+from agentcache.settings import Settings
+
+if TYPE_CHECKING:
+    from agentcache.engine.loop import AsyncEngine
+
+
+@dataclass(frozen=True)
+class Context:
+    """One app's engine, settings and state; routes get it when they are made, so that nothing is global."""
+
+    engine: AsyncEngine
+    settings: Settings
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+
+    def check_model(self, name: str | None) -> None:
+        """A request may name the model as ``/v1/models`` does, as ``--model`` did, or not at all.
+
+        Raises:
+            ApiError: 404 for any other name.
+        """
+        served = self.engine.info.model_name
+        if name is not None and name not in {served, self.settings.model}:
+            raise ApiError(
+                404, f"model: got {shown(name)}, expected {shown(served)}", param="model", code="model_not_found"
+            )
+
+    def check_open(self) -> None:
+        """
+        Raises:
+            ApiError: 503 once the server is shutting down.
+        """
+        if self.lifecycle.closing:
+            raise shutting_down()
+
+    def root(self, key: str | None, salt: str | None) -> bytes:
+        """Namespace of a request: no salt and the salt "" differ."""
+        return namespace_root(*self.engine.root_base, key, salt)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a raw prompt, begun as the model expects.
+
+        Control tokens spelled out in it stay ordinary text unless the server was started with ``--allow-special-tokens``.
+        """
+        return self.engine.tokenizer.encode(
+            text, add_special_tokens=add_special_tokens, parse_special=self.settings.allow_special_tokens
+        )

@@ -1,0 +1,139 @@
+"""Errors as HTTP shows them: one envelope, a status that fits, no class name and no traceback."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from agentcache.errors import AgentCacheError, QueueFullError, RequestError
+
+logger = logging.getLogger(__name__)
+
+_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "service_unavailable_error",
+}
+
+
+class ApiError(Exception):
+    """What a client is told.
+
+    Args:
+        status: HTTP status.
+        message: what was got and what was expected.
+        param: the field of the request that is the matter, if one is.
+        code: a stable machine-readable code.
+        headers: HTTP headers that belong to the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+    def envelope(self) -> dict[str, Any]:
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.envelope(), self.status, headers=self.headers)
+
+
+class ClientGoneError(Exception):
+    """The client hung up: there is nobody to answer."""
+
+
+def bad_field(field: str, message: str, *, code: str | None = None) -> ApiError:
+    """A 400 that names ``field``."""
+    return ApiError(400, f"{field}: {message}", param=field, code=code or "invalid_value")
+
+
+def internal_error() -> ApiError:
+    return ApiError(
+        500, "the server failed while serving this request; the cause is in its log", code="internal_server_error"
+    )
+
+
+def shutting_down() -> ApiError:
+    return ApiError(503, "the server is shutting down", code="shutting_down", headers={"retry-after": "5"})
+
+
+def from_runtime(error: AgentCacheError) -> ApiError:
+    """How an error of the runtime reads over HTTP."""
+    if isinstance(error, RequestError):
+        return ApiError(400, str(error), param=error.param, code=error.code or "invalid_value")
+    if isinstance(error, QueueFullError):
+        return ApiError(429, str(error), code="queue_full", headers={"retry-after": "1"})
+    logger.error("the runtime failed", exc_info=error)
+    return internal_error()
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """``value`` as JSON would print it, cut to a length that suits a sentence."""
+    if isinstance(value, str):
+        text = json.dumps(value[: limit + 1], ensure_ascii=False)
+        cut = len(value) > limit
+    elif isinstance(value, (list, dict)) and len(value) > 8:
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,} entries"
+    elif isinstance(value, list):
+        text, cut = f"[{', '.join(shown(item, 20) for item in value)}]", False
+    elif isinstance(value, dict):
+        text, cut = f"{{{', '.join(f'{shown(k, 20)}: {shown(v, 20)}' for k, v in value.items())}}}", False
+    else:
+        text, cut = json.dumps(value), False
+    return text if not cut and len(text) <= 2 * limit else text[:limit] + "…"
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Every way a request can fail answers in the one envelope."""
+
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> JSONResponse:
+        return error.response()
+
+    @app.exception_handler(AgentCacheError)
+    async def runtime_error(_: Request, error: AgentCacheError) -> JSONResponse:
+        return from_runtime(error).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        return ApiError(400, f"{where}: not valid", param=where, code="invalid_value").response()
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        headers = dict(error.headers) if error.headers else None
+        if error.status_code == 404:
+            message = f"no route {request.method} {shown(request.url.path)}"
+        elif error.status_code == 405:
+            allowed = (headers or {}).get("Allow", "another method")
+            message = f"{request.url.path} does not take {request.method}: use {allowed}"
+        else:
+            message = str(error.detail)
+        codes = {404: "not_found", 405: "method_not_allowed"}
+        return ApiError(error.status_code, message, code=codes.get(error.status_code), headers=headers).response()
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> JSONResponse:
+        return internal_error().response()

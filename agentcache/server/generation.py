@@ -1,0 +1,169 @@
+"""All sequences of one HTTP request: gathered from the engine, merged while nobody takes them, aborted when nobody will.
+
+::
+
+    engine ──Output──► pump (one a prompt) ──► pending[choice] ──take()──► socket
+                                               merged: at most one delta a choice waits, however slow the socket is
+    choice = prompt * n + index
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.types import Receive
+
+from agentcache.errors import AgentCacheError
+from agentcache.request import FinishReason, Output, SequenceReport, TokenLogprob
+from agentcache.server.errors import ApiError, ClientGoneError, from_runtime, internal_error, shutting_down
+
+if TYPE_CHECKING:
+    from agentcache.engine.loop import OutputStream
+    from agentcache.server.lifecycle import Lifecycle
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one choice gained since it was last taken."""
+
+    choice: int
+    pieces: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    report: SequenceReport | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def add(self, output: Output) -> None:
+        if output.text:
+            self.pieces.append(output.text)
+        self.token_ids.extend(output.token_ids)
+        self.logprobs.extend(output.logprobs)
+        if output.prompt_logprobs is not None:
+            self.prompt_logprobs = output.prompt_logprobs
+        if output.finish_reason is not None:
+            self.finish_reason = output.finish_reason
+            self.stop_reason = output.stop_reason
+            self.report = output.report
+
+
+class Generation:
+    """Use inside ``async with generation.watched(receive)``; leaving it aborts whatever still runs.
+
+    Args:
+        streams: the engine's streams, one a prompt.
+        n: sequences a prompt.
+        lifecycle: told of this generation while it runs.
+    """
+
+    def __init__(self, streams: Sequence[OutputStream], n: int, lifecycle: Lifecycle) -> None:
+        self._streams = streams
+        self._n = n
+        self._lifecycle = lifecycle
+        self._pending: dict[int, Delta] = {}
+        self._unfinished = len(streams) * n
+        self._changed = asyncio.Event()
+        self._failure: ApiError | ClientGoneError | None = None
+
+    @asynccontextmanager
+    async def watched(self, receive: Receive) -> AsyncIterator[Generation]:
+        """Pump outputs and watch for the client's hang-up."""
+        pumps = [self._pump(i, stream) for i, stream in enumerate(self._streams)]
+        tasks = [asyncio.ensure_future(work) for work in (*pumps, self._watch(receive))]
+        self._lifecycle.enter(self)
+        try:
+            yield self
+        finally:
+            self._lifecycle.leave(self)
+            self.abort()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def fail(self, error: ApiError | ClientGoneError) -> None:
+        """End it with ``error``, after what is pending was taken; the first error wins."""
+        if self._failure is None:
+            self._failure = error
+        self.abort()
+        self._changed.set()
+
+    def abort(self) -> None:
+        for stream in self._streams:
+            stream.abort()
+
+    async def take(self) -> list[Delta]:
+        """Wait for something new and hand it over, one delta a choice; empty once every sequence has finished.
+
+        Raises:
+            ApiError: the engine failed, or the server is shutting down.
+            ClientGoneError: the client hung up.
+        """
+        while not self._pending:
+            if self._unfinished == 0:
+                return []
+            await self._settled()
+        taken = list(self._pending.values())
+        self._pending.clear()
+        return taken
+
+    async def finish(self) -> list[Delta]:
+        """Wait for the end of every sequence; all that each generated, by choice.
+
+        Raises:
+            ApiError, ClientGoneError: as ``take``.
+        """
+        while self._unfinished:
+            await self._settled()
+        return [self._pending[choice] for choice in sorted(self._pending)]
+
+    async def _settled(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _pump(self, prompt: int, stream: OutputStream) -> None:
+        left = self._n
+        try:
+            async for output in stream:
+                if self._failure is not None:
+                    return
+                if output.finish_reason in (FinishReason.ERROR, FinishReason.ABORT):
+                    self.fail(self._broken_off(output))
+                    return
+                choice = prompt * self._n + output.index
+                self._pending.setdefault(choice, Delta(choice)).add(output)
+                if output.finish_reason is not None:
+                    left -= 1
+                    self._unfinished -= 1
+                self._changed.set()
+        except AgentCacheError as error:
+            self.fail(from_runtime(error))
+        except Exception:
+            logger.exception("the engine's stream failed")
+            self.fail(internal_error())
+        else:
+            if left:
+                self.fail(internal_error())
+
+    def _broken_off(self, output: Output) -> ApiError:
+        if self._lifecycle.closing:
+            return shutting_down()
+        return ApiError(500, output.error or "the request was ended by the server", code="engine_error")
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.fail(ClientGoneError())

@@ -1,0 +1,168 @@
+"""``/metrics``: the engine's figures in Prometheus' text format, with vLLM's names where the meaning is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from agentcache.engine.stats import EngineStats, Histogram
+from agentcache.server.context import Context
+
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": "From arrival to the first token",
+    "inter_token_latency_seconds": "Between two tokens of a sequence",
+    "queue_time_seconds": "From arrival to admission",
+    "step_time_seconds": "One step of the engine",
+    "request_prompt_tokens": "Prompt tokens of a request",
+    "request_generation_tokens": "Generated tokens of a sequence",
+}
+_VLLM_HISTOGRAMS = (
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+)
+_VLLM_RENAMED = {"queue_time_seconds": "request_queue_time_seconds"}
+
+
+class EngineCollector(Collector):
+    """Turns one snapshot of the engine into metrics at every scrape; keeps nothing itself."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._context.engine.stats()
+        yield from self._own(stats)
+        yield from self._twins(stats)
+
+    def _own(self, stats: EngineStats) -> Iterator[Metric]:
+        yield _gauges(
+            "agentcache_pages", "Pages by state; they add up to agentcache_pages_total", "state", _pages(stats)
+        )
+        yield GaugeMetricFamily("agentcache_pages_total", "Pages in the pool", value=stats.total_pages)
+        requests = {"running": stats.running, "waiting": stats.waiting}
+        yield _gauges("agentcache_requests", "Requests by state", "state", requests)
+        counters = stats.counters
+        yield _counter(
+            "agentcache_prompt_tokens", "Prompt tokens of admitted requests", counters.get("prompt_tokens", 0)
+        )
+        tiers = {"device": counters.get("cached_tokens", 0), "host": 0, "disk": 0}
+        yield _counters("agentcache_cached_tokens", "Prompt tokens that were found cached", "tier", tiers)
+        yield _counter("agentcache_computed_tokens", "Positions run", counters.get("computed_tokens", 0))
+        yield _counter("agentcache_generation_tokens", "Generated tokens", counters.get("generation_tokens", 0))
+        yield _counters("agentcache_miss", "Why prompts were not cached further", "code", stats.misses)
+        yield _counters("agentcache_evictions", "Pages that left the cache", "reason", stats.evictions)
+        yield _counter("agentcache_preemptions", "Sequences put back for want of pages", counters.get("preemptions", 0))
+        yield _counter("agentcache_steps", "Steps of the engine", counters.get("steps", 0))
+        yield _counter("agentcache_failed_steps", "Steps that failed", counters.get("failed_steps", 0))
+        yield _counters("agentcache_finished", "Finished sequences", "reason", stats.finished)
+        for name, meaning in _HISTOGRAMS.items():
+            yield _histogram(f"agentcache_{name}", meaning, stats.histograms[name], {})
+
+    def _twins(self, stats: EngineStats) -> Iterator[Metric]:
+        info = self._context.engine.info
+        label = {"model_name": info.model_name}
+        usable = max(1, stats.total_pages)
+        used = (stats.live_pages + stats.pinned_pages) / usable
+        yield _gauge("vllm:num_requests_running", "Requests that run", stats.running, label)
+        yield _gauge("vllm:num_requests_waiting", "Requests that wait", stats.waiting, label)
+        yield _gauge("vllm:kv_cache_usage_perc", "Share of pages that requests hold, 0 to 1", used, label)
+        config = InfoMetricFamily("vllm:cache_config", "Size of the cache", labels=["model_name"])
+        config.add_metric(
+            [info.model_name],
+            {
+                "block_size": str(info.page_size),
+                "num_gpu_blocks": str(info.num_pages),
+                "enable_prefix_caching": str(self._context.settings.prefix_cache),
+            },
+        )
+        yield config
+        counters = stats.counters
+        yield _counter("vllm:prefix_cache_queries", "Prompt tokens looked up", counters.get("prompt_tokens", 0), label)
+        yield _counter("vllm:prefix_cache_hits", "Prompt tokens found", counters.get("cached_tokens", 0), label)
+        yield _counter("vllm:prompt_tokens", "Prompt tokens", counters.get("prompt_tokens", 0), label)
+        yield _counter("vllm:generation_tokens", "Generated tokens", counters.get("generation_tokens", 0), label)
+        yield _counter("vllm:num_preemptions", "Preemptions", counters.get("preemptions", 0), label)
+        finished = CounterMetricFamily(
+            "vllm:request_success", "Sequences that ended well", labels=["model_name", "finished_reason"]
+        )
+        for reason in ("stop", "length", "abort"):
+            finished.add_metric([info.model_name, reason], stats.finished.get(reason, 0))
+        yield finished
+        for name in _VLLM_HISTOGRAMS:
+            yield _histogram(f"vllm:{name}", _HISTOGRAMS[name], stats.histograms[name], label)
+        for name, renamed in _VLLM_RENAMED.items():
+            yield _histogram(f"vllm:{renamed}", _HISTOGRAMS[name], stats.histograms[name], label)
+
+
+def _pages(stats: EngineStats) -> dict[str, int]:
+    return {
+        "free": stats.free_pages,
+        "live": stats.live_pages,
+        "cached": stats.cached_pages,
+        "pinned": stats.pinned_pages,
+    }
+
+
+def _gauge(name: str, meaning: str, value: float, labels: Mapping[str, str]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _gauges(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _counter(name: str, meaning: str, value: float, labels: Mapping[str, str] | None = None) -> Metric:
+    labels = labels or {}
+    family = CounterMetricFamily(name, meaning, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _counters(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(name, meaning, labels=[label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _histogram(name: str, meaning: str, histogram: Histogram, labels: Mapping[str, str]) -> Metric:
+    family = HistogramMetricFamily(name, meaning, labels=list(labels))
+    family.add_metric(list(labels.values()), list(_cumulative(histogram)), histogram.sum)
+    return family
+
+
+def _cumulative(histogram: Histogram) -> Iterable[tuple[str, float]]:
+    total = 0
+    for bound, count in zip((*map(str, map(float, histogram.bounds)), "+Inf"), histogram.counts, strict=True):
+        total += count
+        yield bound, total
+
+
+def metrics_router(context: Context) -> APIRouter:
+    router = APIRouter(tags=["server"])
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(EngineCollector(context))
+
+    @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    return router

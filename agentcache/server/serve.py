@@ -1,0 +1,126 @@
+"""Running the app: sockets, signals, the banner, and an end within ten seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from fastapi import FastAPI
+from rich.console import Console
+
+from agentcache import __version__
+from agentcache.errors import SettingsError
+from agentcache.settings import Settings
+
+if TYPE_CHECKING:
+    from agentcache.engine.loop import AsyncEngine
+
+GRACE_S = 5
+"""How long clients get to take the end of their streams."""
+KEEP_ALIVE_S = 75
+"""Agents think between turns; a connection that closes under them costs a retry."""
+BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 picks a free one.
+
+    Raises:
+        SettingsError: the address is unknown, taken or not allowed.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(f"--host {host}: {error.strerror or error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"--host {host} --port {port}: {error.strerror or error}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn that ends streams politely, and whose exit code is 0 after a signal."""
+
+    def __init__(self, app: FastAPI) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            lifespan="on",
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        super().__init__(config)
+        self._lifecycle = app.state.lifecycle
+        self.on_listening = _nothing
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.on_listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._lifecycle.close()
+        # One turn of the loop for the last events, before connections are told to close.
+        await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Unlike uvicorn, a signal that was obeyed is not raised again: it is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _nothing() -> None:
+    return None
+
+
+def print_banner(engine: AsyncEngine, settings: Settings, address: str) -> None:
+    """What is served and where, one fact a line, so that people and scripts can read it."""
+    info = engine.info
+    facts = {
+        "model": info.model_name,
+        "address": address,
+        "pages": f"{info.num_pages:,} of {info.page_size} tokens ({info.num_pages * info.page_size:,} tokens)",
+        "context": f"{info.max_model_len:,} tokens",
+        "device": f"{settings.device}, {settings.dtype}",
+        "keys": f"{len(settings.api_keys)}" if settings.api_keys else "none: open to whoever reaches the address",
+    }
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]agentcache[/bold] {__version__}")
+    for name, fact in facts.items():
+        console.print(f"  [cyan]{name:<8}[/cyan]", end=" ")
+        console.print(fact, markup=False)
+    console.print("  [dim]Ctrl-C stops it[/dim]")

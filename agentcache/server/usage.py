@@ -1,0 +1,69 @@
+"""What a request cost: OpenAI's ``usage`` and the ``agentcache`` object.
+
+A request may have several prompts, each with ``n`` sequences.  Prompt figures count once a prompt (those of its first
+sequence, which computed or found it); work is summed over all sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentcache.request import SequenceReport
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Reports of every choice, prompt-major, ``n`` a prompt."""
+
+    reports: Sequence[SequenceReport]
+    n: int
+    page_size: int
+
+    @property
+    def _firsts(self) -> Sequence[SequenceReport]:
+        return self.reports[:: self.n]
+
+    @property
+    def cached_tokens(self) -> int:
+        return sum(report.cached_tokens for report in self._firsts)
+
+    def usage(self) -> dict[str, Any]:
+        prompt = sum(report.prompt_tokens for report in self._firsts)
+        completion = sum(report.completion_tokens for report in self.reports)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+    def cache_report(self) -> dict[str, Any]:
+        """The ``agentcache`` object.  ``alignment`` cuts each prompt at its last page boundary::
+
+        [ static_tokens: whole pages, shareable ......... | tail_tokens ]
+        """
+        firsts = self._firsts
+        tails = [report.prompt_tokens % self.page_size for report in firsts]
+        prompt_tokens = sum(report.prompt_tokens for report in firsts)
+        miss = next((report.miss for report in firsts if report.miss is not None), None)
+        return {
+            "session": None,
+            "source": "template",
+            "page_size": self.page_size,
+            "prompt_tokens": prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "cached_pages": sum(report.cached_pages for report in firsts),
+            "partial_tokens": sum(report.partial_tokens for report in firsts),
+            "computed_tokens": sum(report.computed_tokens for report in self.reports),
+            "preemptions": sum(report.preemptions for report in self.reports),
+            "tiers": {"device": self.cached_tokens, "host": 0, "disk": 0},
+            "miss": miss.to_json() if miss else None,
+            "alignment": {
+                "static_tokens": prompt_tokens - sum(tails),
+                "tail_tokens": sum(tails),
+                "share_points": [],
+            },
+            "findings": [],
+        }
