@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentcache.cache.prefix_tree import Match, PrefixTree
+    from agentcache.cache.tokens import PagedTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +29,22 @@ class Miss:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def explain(tree: PrefixTree, tokens: PagedTokens, match: Match) -> Miss | None:
+    """Why ``match`` ends where it ends; ``None`` when all that can be reused was (all but the last token)."""
+    size, total, depth = tree.page_size, len(tokens), len(match.pages)
+    at = match.tokens(size)
+    if at >= total - 1:
+        return None
+    if depth < tokens.num_full_pages and (gone := tree.evicted_at(tokens.key(depth))) is not None:
+        span = f"{depth * size}-{(depth + 1) * size - 1}"
+        return Miss("evicted", at, f"the page of tokens {span} was evicted {tree.clock - gone} operations ago")
+    if at == 0:
+        return Miss("below_page" if total < size else "cold", 0, "nothing that begins like this prompt is cached")
+    if match.node.children:
+        return Miss("diverged", at, f"the cache knows the first {at} tokens with another continuation")
+    if total - at < size:
+        why = f"the {total - at} tokens after the last full page are not kept as a page of their own"
+        return Miss("below_page", at, why)
+    return Miss("cold", at, f"nothing is cached beyond the first {at} tokens")

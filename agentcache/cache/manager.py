@@ -12,11 +12,12 @@ cached   only the tree has it; evicted when room is needed
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agentcache.cache.check import check_manager
 from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageStored
-from agentcache.cache.explain import Miss
+from agentcache.cache.explain import Miss, explain
 from agentcache.cache.pages import PageCopy, PagePool
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
@@ -59,8 +60,6 @@ class Lease:
     __slots__ = (
         "_copies",
         "_manager",
-        "_source",
-        "_twins",
         "cached_tokens",
         "closed",
         "computed",
@@ -69,14 +68,16 @@ class Lease:
         "node",
         "pages",
         "publishing",
+        "source",
         "tokens",
+        "twins",
     )
 
     def __init__(self, manager: CacheManager, tokens: PagedTokens, node: Node, pages: list[int]) -> None:
         self._manager = manager
         self._copies: list[PageCopy] = []
-        self._source: Node | None = None
-        self._twins: list[int] = []
+        self.source: Node | None = None
+        self.twins: list[int] = []
         self.tokens = tokens
         self.node = node
         self.depth = len(pages)
@@ -177,11 +178,12 @@ class CacheManager:
 
     def _allocate(self, reason: str = "room") -> int:
         self.faults.trip("alloc")
-        if not self.pool.num_free and not self._evict(reason):
+        if not self.pool.num_free and not self.evict(reason):
             raise InvariantError("a page was promised, but none is free or can be evicted")
         return self.pool.allocate()
 
-    def _evict(self, reason: str) -> bool:
+    def evict(self, reason: str) -> bool:
+        """Free the one page that is least worth keeping; ``False`` when every page is held."""
         used_until = self.tree.clock
         node = self.tree.evict()
         if node is None:
@@ -193,7 +195,7 @@ class CacheManager:
     def flush(self) -> int:
         """Evict every page that nobody holds; how many there were."""
         count = 0
-        while self._evict("flush"):
+        while self.evict("flush"):
             count += 1
         return count
 
@@ -224,7 +226,7 @@ class CacheManager:
         if need > room:
             return Refusal.NO_ROOM
         lease = Lease(self, tokens, match.node, match.pages)
-        lease.miss = self._explain(tokens, match, reuse=reuse)
+        lease.miss = self._why_not_further(tokens, match, reuse=reuse)
         self.tree.hold(match.node)
         if match.pages:
             self.tree.hit(match.node)
@@ -235,15 +237,15 @@ class CacheManager:
             # The source stays held until the copy has been made, so that it cannot be evicted and overwritten before.
             self.tree.hold(source)
             self.tree.hit(source)
-            lease._source = source
+            lease.source = source
         try:
             for _ in range(need):
                 lease.pages.append(self._allocate())
         except BaseException:
             self._release(lease)
             raise
-        if lease._source is not None:
-            self._copy(lease, lease._source.page, lease.pages[lease.depth], match.partial_tokens)
+        if lease.source is not None:
+            self._copy(lease, lease.source.page, lease.pages[lease.depth], match.partial_tokens)
             lease.computed += match.partial_tokens
         lease.cached_tokens = min(lease.computed, total - 1)
         if first:
@@ -307,7 +309,7 @@ class CacheManager:
         else:
             # Someone computed the same page at the same time.  The page table is append-only, so the twin stays in use
             # and is freed with the lease.
-            lease._twins.append(page)
+            lease.twins.append(page)
         before = lease.node
         self.tree.hold(node)
         self.tree.release(before)
@@ -323,12 +325,12 @@ class CacheManager:
         twin.computed = lease.computed
         twin.cached_tokens = lease.cached_tokens
         twin.publishing = lease.publishing
-        twin._twins = lease._twins.copy()
+        twin.twins = lease.twins.copy()
         self.tree.hold(lease.node)
         # Room that was reserved but not written is the parent's alone.
         used = self.pages_for(lease.computed)
         del twin.pages[used:]
-        for page in (*twin.pages[twin.depth :], *twin._twins):
+        for page in (*twin.pages[twin.depth :], *twin.twins):
             self.pool.share(page)
         self._leases.add(twin)
         self.events.add(Forked(used))
@@ -342,14 +344,14 @@ class CacheManager:
         self._withdraw(lease)
         self._drop_source(lease)
         # Last page first, so that the pages of a beginning are reused last.
-        for page in (*reversed(lease.pages[lease.depth :]), *lease._twins):
+        for page in (*reversed(lease.pages[lease.depth :]), *lease.twins):
             self.pool.drop(page)
         self.tree.release(lease.node)
 
     def _drop_source(self, lease: Lease) -> None:
-        if lease._source is not None:
-            self.tree.release(lease._source)
-            lease._source = None
+        if lease.source is not None:
+            self.tree.release(lease.source)
+            lease.source = None
 
     def _must_be_open(self, lease: Lease) -> None:
         if lease.closed:
@@ -373,69 +375,23 @@ class CacheManager:
         depth = len(match.pages)
         return depth < tokens.num_full_pages and tokens.key(depth) in self._pending
 
-    # -- explaining -----------------------------------------------------------------------------------------------
-
-    def _explain(self, tokens: PagedTokens, match: Match, *, reuse: bool) -> Miss | None:
+    def _why_not_further(self, tokens: PagedTokens, match: Match, *, reuse: bool) -> Miss | None:
+        if not self.enabled:
+            return Miss("disabled", 0, "the prefix cache is off")
         if not reuse:
-            why = "the prefix cache is off" if not self.enabled else "the request needs every position computed"
-            return Miss("disabled", 0, why)
-        size, total, depth = self.page_size, len(tokens), len(match.pages)
-        at = match.tokens(size)
-        if at >= total - 1:
-            return None  # all that can be reused was
-        if depth < tokens.num_full_pages and (gone := self.tree.evicted_at(tokens.key(depth))) is not None:
-            span = f"{depth * size}-{(depth + 1) * size - 1}"
-            return Miss("evicted", at, f"the page of tokens {span} was evicted {self.tree.clock - gone} operations ago")
-        if at == 0:
-            why = "nothing that begins like this prompt is cached"
-            return Miss("below_page" if total < size else "cold", 0, why)
-        if match.node.children:
-            return Miss("diverged", at, f"the cache knows the first {at} tokens with another continuation")
-        left = total - at
-        if left < size:
-            return Miss(
-                "below_page", at, f"the {left} tokens after the last full page are not kept as a page of their own"
-            )
-        return Miss("cold", at, f"nothing is cached beyond the first {at} tokens")
-
-    # -- checks ---------------------------------------------------------------------------------------------------
+            return Miss("disabled", 0, "the request needs every position computed")
+        return explain(self.tree, tokens, match)
 
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well.  O(pages + leases)."""
-        faults = self.pool.check() + self.tree.check()
-        holders: Counter[int] = Counter()
-        ends: Counter[Node] = Counter()
-        in_tree = set()
-        for node in _walk(self.tree):
-            holders[node.page] += 1
-            if node.page in in_tree:
-                faults.append(f"page {node.page} is in the tree twice")
-            in_tree.add(node.page)
-        for lease in self._leases:
-            ends[lease.node] += 1
-            if lease._source is not None:
-                ends[lease._source] += 1
-            for page in (*lease.pages[lease.depth :], *lease._twins):
-                holders[page] += 1
-            faults += _check_lease(lease, self.page_size)
-        faults += [
-            f"page {page} has {self.pool.refs(page)} references but {holders[page]} holders"
-            for page in range(self.pool.num_pages)
-            if self.pool.refs(page) != holders[page]
-        ]
-        for node in (*_walk(self.tree), *self.tree.roots()):
-            expected = ends[node] + sum(child.holders > 0 for child in node.children)
-            if node.holders != expected:
-                faults.append(f"{node} should have {expected} holders")
-        faults += [
-            "a page is announced by a lease that was released" for lease in self._pending.values() if lease.closed
-        ]
-        counts = self.counts()
-        if min(counts.free, counts.live, counts.cached, counts.pinned) < 0:
-            faults.append(f"negative count: {counts}")
-        if counts.free + counts.live + counts.cached + counts.pinned != counts.total:
-            faults.append(f"the states do not add up: {counts}")
-        return faults
+        return check_manager(self)
+
+    def leases(self) -> Iterator[Lease]:
+        return iter(self._leases)
+
+    def announced(self) -> Iterator[Lease]:
+        """Leases that others wait for."""
+        return iter(self._pending.values())
 
 
 def _count_unheld(node: Node) -> int:
@@ -446,30 +402,3 @@ def _count_unheld(node: Node) -> int:
         count += 1
         at = at.parent
     return count
-
-
-def _walk(tree: PrefixTree) -> list[Node]:
-    nodes: list[Node] = []
-    stack = [child for root in tree.roots() for child in root.children]
-    while stack:
-        node = stack.pop()
-        nodes.append(node)
-        stack.extend(node.children)
-    return nodes
-
-
-def _check_lease(lease: Lease, page_size: int) -> list[str]:
-    faults = []
-    if len(set(lease.pages)) != len(lease.pages):
-        faults.append(f"a page table lists a page twice: {lease.pages}")
-    if lease.computed > lease.capacity:
-        faults.append(f"{lease.computed} tokens are computed in room for {lease.capacity}")
-    path = lease.node.path()
-    if len(path) != lease.depth:
-        faults.append(f"a lease published {lease.depth} pages but ends at depth {len(path)}")
-    for index, node in enumerate(path):
-        if node.tokens != lease.tokens.page_bytes(index):
-            faults.append(f"page {index} of a lease holds other tokens than its sequence")
-        if node.page != lease.pages[index] and lease.pages[index] not in lease._twins:
-            faults.append(f"page {index} of a lease is neither the tree's nor a twin")
-    return faults

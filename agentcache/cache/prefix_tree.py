@@ -118,6 +118,9 @@ class PrefixTree:
     def roots(self) -> Iterator[Node]:
         return iter(self._roots.values())
 
+    def nodes(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
     def get(self, key: bytes) -> Node | None:
         return self._nodes.get(key)
 

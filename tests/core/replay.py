@@ -75,7 +75,7 @@ class ReplayRunner:
         sequence, size = chunk.sequence, self.page_size
         tokens = sequence.tokens[0 : chunk.end]
         assert len(tokens) == chunk.end, "a chunk reaches beyond its tokens"
-        assert 0 < chunk.count and chunk.start <= chunk.write_from <= chunk.end
+        assert chunk.count > 0 and chunk.start <= chunk.write_from <= chunk.end
         expected = states(tokens)
         for position in range(chunk.write_from):
             found = self.slots[chunk.pages[position // size]][position % size]
@@ -128,7 +128,9 @@ class Collected:
         return [token for o in self.outputs if o.index == index for token in o.token_ids]
 
 
-def make_request(name: str, prompt: Seq[int], root: bytes = b"root", priority: int = 0, **params) -> tuple[Request, Collected]:
+def make_request(
+    name: str, prompt: Seq[int], root: bytes = b"root", priority: int = 0, **params
+) -> tuple[Request, Collected]:
     params = {"temperature": 0.0, "max_tokens": 8} | params
     sink = Collected()
     return Request(name, list(prompt), SamplingParams(**params), root, sink, priority), sink

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from replay import fold, states
 
 from agentcache.cache.hashing import namespace_root
 from agentcache.cache.manager import CacheManager, Lease
 from agentcache.cache.tokens import PagedTokens
-from replay import fold, states
 
 ROOTS = [namespace_root("a"), namespace_root("b")]
 
@@ -150,7 +150,12 @@ class Leases(RuleBasedStateMachine):
         super().__init__()
         self.world = World(10, 2)
 
-    @rule(target=leases, head=st.integers(0, 1), length=st.integers(0, 5), tail=st.lists(st.integers(0, 2), min_size=1, max_size=6))
+    @rule(
+        target=leases,
+        head=st.integers(0, 1),
+        length=st.integers(0, 5),
+        tail=st.lists(st.integers(0, 2), min_size=1, max_size=6),
+    )
     def acquire(self, head, length, tail):
         lease = self.world.acquire([head] * length + tail, ROOTS[0], True, 0)
         return multiple() if lease is None else lease

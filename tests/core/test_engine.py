@@ -1,13 +1,13 @@
 import random
 
 import pytest
+from replay import VOCAB, Collected, PlainText, ReplayRunner, continuation, make_request
 
 from agentcache.cache.manager import CacheManager
 from agentcache.engine.core import Bounds, EngineCore
 from agentcache.errors import QueueFullError, RequestError
 from agentcache.request import FinishReason
 from agentcache.scheduler.scheduler import Limits, Scheduler
-from replay import VOCAB, Collected, PlainText, ReplayRunner, continuation, make_request
 
 EOS = VOCAB - 1
 
@@ -174,7 +174,9 @@ def test_a_prompt_that_can_never_fit_is_refused_with_both_numbers():
         ask(engine, "a", prompt_of(31))
 
 
-@pytest.mark.parametrize(("length", "asked", "expected"), [(19, 5, 1), (10, None, 10), (10, 3, 3), (10, 10_000, 10), (1, None, 19)])
+@pytest.mark.parametrize(
+    ("length", "asked", "expected"), [(19, 5, 1), (10, None, 10), (10, 3, 3), (10, 10_000, 10), (1, None, 19)]
+)
 def test_a_reply_takes_the_room_left(length, asked, expected):
     engine = make_engine(pages=5, size=4)
     sink = ask(engine, "a", prompt_of(length), max_tokens=asked)
@@ -286,7 +288,12 @@ def test_random_traffic_is_answered_as_if_each_request_were_alone(seed):
     for turn in range(120):
         if rng.random() < 0.4:
             prompt = (rng.choice(heads) + prompt_of(rng.randrange(0, 9), turn))[: pages * 4 - 12] or [1]
-            options = {"max_tokens": rng.randrange(1, 12), "n": rng.choice([1, 1, 2]), "seed": turn, "temperature": rng.choice([0.0, 1.0])}
+            options = {
+                "max_tokens": rng.randrange(1, 12),
+                "n": rng.choice([1, 1, 2]),
+                "seed": turn,
+                "temperature": rng.choice([0.0, 1.0]),
+            }
             name = str(turn)
             sent[name] = (prompt, options, ask(engine, name, prompt, **options))
         if rng.random() < 0.08 and sent:

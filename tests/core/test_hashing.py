@@ -11,7 +11,17 @@ ingredient = st.one_of(st.none(), st.text(max_size=4), st.binary(max_size=4))
 
 
 def test_ingredients_do_not_run_into_each_other():
-    spellings = [("ab", "c"), ("a", "bc"), ("abc",), ("abc", None), ("abc", ""), (None, "abc"), (b"abc",), ("α\x00",), ("α", "\x00")]
+    spellings = [
+        ("ab", "c"),
+        ("a", "bc"),
+        ("abc",),
+        ("abc", None),
+        ("abc", ""),
+        (None, "abc"),
+        (b"abc",),
+        ("α\x00",),
+        ("α", "\x00"),
+    ]
     roots = [namespace_root(*spelling) for spelling in spellings]
     assert len(set(roots)) == len(spellings)
 

@@ -48,7 +48,7 @@ def test_a_match_ends_where_the_tokens_part_even_inside_a_page():
     assert matched(tree, [*range(10), 99, 99, 99]) == 10
     assert matched(tree, [0, 1, 99]) == 2
     assert matched(tree, [99]) == 0
-    assert matched(tree, list(range(12)) + [5]) == 12
+    assert matched(tree, [*list(range(12)), 5]) == 12
 
 
 def test_the_longest_partial_page_is_found_among_many_siblings():

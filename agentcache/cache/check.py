@@ -1,0 +1,57 @@
+"""Everything that must hold of pages, tree and leases, recounted from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentcache.cache.manager import CacheManager, Lease
+    from agentcache.cache.prefix_tree import Node
+
+
+def check_manager(manager: CacheManager) -> list[str]:
+    """What is broken, in sentences; empty when all is well.  O(pages + leases)."""
+    faults = manager.pool.check() + manager.tree.check()
+    nodes = list(manager.tree.nodes())
+    holders = Counter(node.page for node in nodes)
+    faults += [f"page {page} is in the tree {count} times" for page, count in holders.items() if count > 1]
+    ends: Counter[Node] = Counter()
+    for lease in manager.leases():
+        ends[lease.node] += 1
+        if lease.source is not None:
+            ends[lease.source] += 1
+        holders.update((*lease.pages[lease.depth :], *lease.twins))
+        faults += _check_lease(lease, manager.page_size)
+    faults += [
+        f"page {page} has {manager.pool.refs(page)} references but {holders[page]} holders"
+        for page in range(manager.pool.num_pages)
+        if manager.pool.refs(page) != holders[page]
+    ]
+    for node in (*nodes, *manager.tree.roots()):
+        expected = ends[node] + sum(child.holders > 0 for child in node.children)
+        if node.holders != expected:
+            faults.append(f"{node} should have {expected} holders")
+    faults += ["a page is announced by a lease that was released" for lease in manager.announced() if lease.closed]
+    counts = manager.counts()
+    if min(counts.free, counts.live, counts.cached, counts.pinned) < 0:
+        faults.append(f"negative count: {counts}")
+    if counts.free + counts.live + counts.cached + counts.pinned != counts.total:
+        faults.append(f"the states do not add up: {counts}")
+    return faults
+
+
+def _check_lease(lease: Lease, page_size: int) -> Iterator[str]:
+    if len(set(lease.pages)) != len(lease.pages):
+        yield f"a page table lists a page twice: {lease.pages}"
+    if lease.computed > lease.capacity:
+        yield f"{lease.computed} tokens are computed in room for {lease.capacity}"
+    path = lease.node.path()
+    if len(path) != lease.depth:
+        yield f"a lease published {lease.depth} pages but ends at depth {len(path)}"
+    for index, node in enumerate(path):
+        if node.tokens != lease.tokens.page_bytes(index):
+            yield f"page {index} of a lease holds other tokens than its sequence"
+        if node.page != lease.pages[index] and lease.pages[index] not in lease.twins:
+            yield f"page {index} of a lease is neither the tree's nor a twin"

@@ -1,0 +1,73 @@
+"""What the base install and the core may import, proved in fresh processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TORCH_FREE = [
+    "agentcache",
+    "agentcache.settings",
+    "agentcache.cli",
+    "agentcache.terminal",
+    "agentcache.cache.manager",
+    "agentcache.cache.prefix_tree",
+    "agentcache.scheduler.scheduler",
+    "agentcache.engine.core",
+    "agentcache.engine.loop",
+    "agentcache.chat.renderer",
+    "agentcache.chat.detokenizer",
+    "agentcache.lint.cli",
+    "agentcache.model.hub",
+    "agentcache_sdk",
+]
+
+
+def imported_by(module: str) -> set[str]:
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    return {name.partition(".")[0] for name in json.loads(run.stdout)}
+
+
+@pytest.mark.parametrize("module", TORCH_FREE)
+def test_it_never_imports_torch(module):
+    assert not imported_by(module) & {"torch", "transformers", "triton", "safetensors", "numpy"}
+
+
+def test_the_sdk_stands_on_httpx_and_pydantic_alone():
+    assert not imported_by("agentcache_sdk") & {"agentcache", "fastapi", "tokenizers", "xxhash", "prometheus_client"}
+
+
+def test_no_package_is_called_kernels():
+    """transformers probes for a package of that name and would take ours for it."""
+    code = "import importlib.util, agentcache_kernels; print(importlib.util.find_spec('kernels'))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert run.stdout.strip() == "None"
+
+
+LAYERS = ["server", "engine", "model", "lint", "scheduler", "chat", "cache"]
+
+
+def test_imports_point_downwards_only():
+    """cache knows nobody; chat and scheduler know what is below; the server knows everything and nobody knows it."""
+    allowed = {
+        "cache": set(),
+        "chat": set(),
+        "scheduler": {"cache"},
+        "model": {"cache", "scheduler"},
+        "lint": {"cache", "chat", "model"},
+        "engine": {"cache", "chat", "scheduler", "model"},
+        "server": {"cache", "chat", "scheduler", "engine", "lint"},
+    }
+    for room, below in allowed.items():
+        for file in (ROOT / "agentcache" / room).rglob("*.py"):
+            for line in file.read_text("utf-8").splitlines():
+                words = line.split()
+                if line.lstrip() != line or len(words) < 2 or words[0] not in {"from", "import"}:
+                    continue  # imports inside functions and for type checkers are no arrows of the running program
+                parts = words[1].split(".")
+                if parts[0] == "agentcache" and len(parts) > 1 and parts[1] in allowed and parts[1] != room:
+                    assert parts[1] in below, f"{file.relative_to(ROOT)} imports {words[1]}"

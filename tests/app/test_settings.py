@@ -1,0 +1,89 @@
+import pytest
+
+from agentcache.errors import SettingsError
+from agentcache.settings import Settings, load_settings, parse_size
+
+
+@pytest.fixture(autouse=True)
+def _clean(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AGENTCACHE_API_KEYS", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2GiB", 2**31), ("512MB", 512 * 10**6), ("1.5kib", 1536), ("77", 77), (9, 9), ("3 MiB", 3 * 2**20)],
+)
+def test_sizes_are_read_as_people_write_them(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "2XB", "-1", "1e9", "2 GiB more", True])
+def test_other_sizes_are_refused(text):
+    with pytest.raises(ValueError, match="expected a size such as 2GiB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"num_pages": 3, "kv_memory": "2GiB"}, ["--num-pages 3", "--kv-memory 2147483648"]),
+        ({"device": "cpu", "dtype": "float16"}, ["--device cpu", "--dtype float16"]),
+        ({"page_size": 64, "prefill_chunk": 16}, ["--prefill-chunk 16", "--page-size 64"]),
+        ({"page_size": "0"}, ["--page-size", "'0'", "greater than or equal to 1"]),
+        ({"num_pages": "many"}, ["--num-pages", "'many'"]),
+        ({"device": "tpu"}, ["--device", "'tpu'", "'cpu'"]),
+        ({"kv_memory": "2 loaves"}, ["--kv-memory", "'2 loaves'", "2GiB"]),
+        ({"weights": "int8"}, ["--weights int8", "native"]),
+        ({"host_pages": 5}, ["--host-pages 5"]),
+        ({"colour": "red"}, ["--colour", "no such setting"]),
+    ],
+)
+def test_bad_settings_are_refused_in_a_sentence_that_names_the_values(overrides, says):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(overrides)
+    for words in says:
+        assert words in str(caught.value)
+
+
+def test_every_fault_is_told_at_once():
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"page_size": 0, "port": 99999})
+    assert "--page-size" in str(caught.value) and "--port" in str(caught.value)
+
+
+def test_the_command_line_wins_over_the_environment_which_wins_over_the_file(tmp_path, monkeypatch):
+    lines = ["[serve]", "page-size = 32", "max-running = 3", 'api-keys = ["file"]', 'kv-memory = "1GiB"']
+    (tmp_path / "agentcache.toml").write_text("\n".join(lines))
+    settings = load_settings({"page_size": "8"})
+    assert (settings.page_size, settings.max_running, settings.keys(), settings.kv_memory) == (8, 3, ("file",), 2**30)
+    monkeypatch.setenv("AGENTCACHE_API_KEYS", "one, two")
+    assert load_settings().keys() == ("one", "two")
+    assert load_settings({"api_keys": ("mine",)}).keys() == ("mine",)
+    assert load_settings({"num_pages": 7}).kv_memory is None  # the command line sizes the pool another way
+
+
+@pytest.mark.parametrize("text", ["[serve\n", "[serve]\npage_size = 'x'\n", "serve = 3\n", "[serve]\ntypo = 1\n"])
+def test_a_broken_file_is_an_error_and_never_ignored(tmp_path, text):
+    (tmp_path / "agentcache.toml").write_text(text)
+    with pytest.raises(SettingsError):
+        load_settings()
+
+
+def test_a_named_file_must_exist(tmp_path):
+    with pytest.raises(SettingsError, match="no such file"):
+        load_settings(config=tmp_path / "absent.toml")
+
+
+def test_keys_do_not_show_in_a_printed_settings_object():
+    assert "hush" not in repr(Settings(api_keys=("hush",)))
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().page_size = 3
+
+
+def test_home_comes_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTCACHE_HOME", str(tmp_path / "here"))
+    assert load_settings().home == tmp_path / "here"
