@@ -144,7 +144,7 @@ def cache() -> Call[CacheState]:
 
 
 def flush_cache() -> Call[int]:
-    return Call("POST", "/v1/cache/flush", lambda reply: int(_field(reply, "flushed_pages")), {})
+    return Call("POST", "/v1/cache/flush", lambda reply: int(_field(reply, "flushed")), {})
 
 
 def _field(reply: Reply, name: str) -> Any:

@@ -164,7 +164,7 @@ class Choice(Wire):
     tool_calls: list[ToolCall] = Field(default_factory=list)
     finish_reason: str | None = None
     token_ids: list[int] | None = None
-    message: dict[str, Any] = Field(default_factory=dict)
+    message: dict[str, Any] = Field(default_factory=dict, repr=False)
     """The assistant message as the server sent it; what has to be replayed in the next turn."""
 
 
@@ -180,9 +180,9 @@ class Turn(Choice):
 
     usage: Usage = Field(default_factory=Usage)
     cache: CacheReport = Field(default_factory=CacheReport)
-    choices: list[Choice] = Field(default_factory=list)
+    choices: list[Choice] = Field(default_factory=list, repr=False)
     """All replies: several with ``n`` > 1 or with a list of prompts; the first one is this turn itself."""
-    raw: dict[str, Any] = Field(default_factory=dict)
+    raw: dict[str, Any] = Field(default_factory=dict, repr=False)
     """The response body; of a stream, the body that its chunks add up to."""
 
 
@@ -213,4 +213,15 @@ class Tokens(Wire):
 
 
 class CacheState(Wire):
-    """``GET /v1/cache``: pages by state.  All counts are pages; the states add up to ``total_pages``."""
+    """Pages by state: ``free + live + cached + pinned = total``.  ``page_size`` in tokens."""
+
+    page_size: int | None = None
+    total: int = 0
+    free: int = 0
+    live: int = 0
+    """Held by requests that run."""
+    cached: int = 0
+    pinned: int = 0
+    running: int | None = None
+    """Requests."""
+    waiting: int | None = None
