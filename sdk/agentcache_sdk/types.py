@@ -15,6 +15,8 @@ class Wire(BaseModel):
 
 
 class PromptTokensDetails(Wire):
+    """``cached_tokens``: part of the prompt that was reused."""
+
     cached_tokens: int | None = None
 
 
@@ -106,6 +108,8 @@ class SharePoint(Wire):
 
 
 class Alignment(Wire):
+    """How the unchanging beginning of a prompt fits the pages: ``tail_tokens`` of it lie in a partly filled page."""
+
     static_tokens: int | None = None
     tail_tokens: int | None = None
     share_points: list[SharePoint] = Field(default_factory=list)
@@ -197,10 +201,14 @@ class Model(Wire):
 
 
 class Health(Wire):
+    """Whether requests are served."""
+
     status: str = "ok"
 
 
 class Version(Wire):
+    """What the server runs."""
+
     version: str
 
 
