@@ -1,0 +1,79 @@
+"""What a warm cache would hold after the requests seen so far, by the very tree that the server uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentcache.cache.hashing import namespace_root
+from agentcache.cache.prefix_tree import Node, PrefixTree
+from agentcache.cache.tokens import PagedTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """What a prompt finds.
+
+    Attributes:
+        tokens: prompt tokens that need no computing: whole pages, then the equal beginning of one more page; at least
+            one token is always computed.
+        owner: who last published the deepest page that was found, or ``None`` when nothing was.
+    """
+
+    tokens: int
+    owner: int | None
+
+
+class PrefixIndex:
+    """A prefix tree that never evicts and holds no keys or values, only who published what.
+
+    Whole pages are published, as the server does: the partly filled last page of a prompt is not there for the next one.
+    Memory grows with the pages that differ, not with the prompts: a growing chat adds what is new in each turn.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        self.page_size = page_size
+        self._tree = PrefixTree(page_size)
+
+    def match(self, tokens: PagedTokens) -> Reuse:
+        """What ``tokens`` would find.  Changes nothing."""
+        total = len(tokens)
+        match = self._tree.match(tokens, total)
+        found = match.pages[-1] if match.pages else None
+        if match.partial is not None and match.partial_tokens:
+            found = match.partial.page
+        return Reuse(max(0, min(match.tokens(self.page_size), total - 1)), found)
+
+    def publish(self, tokens: PagedTokens, owner: int) -> None:
+        """``owner`` (a number from 0) has computed ``tokens``."""
+        count = tokens.num_full_pages
+        keys = tokens.keys(count)
+        node: Node = self._tree.match(tokens, 0).node
+        if node.is_root and not node.children:
+            self._tree.hold(node)  # a namespace becomes known by being held
+        for index in range(count):
+            child = self._tree.insert(node, keys[index], tokens.page_bytes(index), owner, output=False)
+            if child is None:  # two pages with one hash: the server would stop publishing here as well
+                return
+            child.page = owner
+            node = child
+
+
+def predict_cached_tokens(prompts: Iterable[Sequence[int]], page_size: int) -> list[int]:
+    """``cached_tokens`` that the server would report for each prompt, served one after another from an empty cache.
+
+    Holds for a cache large enough to keep everything, and replies too short to fill a page; what the model generates can
+    only add to it.
+
+    Args:
+        prompts: token ids.
+        page_size: tokens a page.
+    """
+    index = PrefixIndex(page_size)
+    root = namespace_root()
+    cached = []
+    for prompt in prompts:
+        tokens = PagedTokens(prompt, page_size, root)
+        cached.append(index.match(tokens).tokens)
+        index.publish(tokens, 0)
+    return cached

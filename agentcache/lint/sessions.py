@@ -1,0 +1,141 @@
+"""Puts requests into sessions: chats whose later requests repeat the earlier ones and add to them."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+from agentcache.lint.prompt import SHARED_ROLES, Prompt
+from agentcache.lint.records import Record
+from agentcache.lint.times import mask_times
+
+_KEPT_DIGESTS = 200_000
+_KEPT_CHARS = 64_000_000
+"""Characters of prompts kept for comparison, over all sessions; the sessions used longest ago go first."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One chat.
+
+    Attributes:
+        number: counted from 0 in order of appearance.
+        label: what its requests call it, or ``#1``, ``#2``, … where they do not say.
+        last: its latest request.
+        mended: the same request as it would be without the defects that were found.
+        digests: its messages but for the system's, each as a hash.
+    """
+
+    number: int
+    label: str
+    last: Prompt | None = None
+    mended: Prompt | None = None
+    digests: tuple[int, ...] = ()
+
+    @property
+    def chars(self) -> int:
+        kept = {id(prompt): len(prompt.text) for prompt in (self.last, self.mended) if prompt is not None}
+        return sum(kept.values())
+
+
+@dataclass(slots=True)
+class SessionBook:
+    """All sessions, of which the recently used ones can be compared with.
+
+    A request belongs to the session that its ``session`` field names.  Otherwise it belongs to the session with which it
+    shares its first message after the system's, or at least two such messages, times left aside; ``prompt_cache_key`` and
+    ``user`` keep sessions apart that name different ones.
+    """
+
+    kept_chars: int = _KEPT_CHARS
+    count: int = 0
+    _recent: OrderedDict[int, Session] = field(default_factory=OrderedDict)
+    _named: dict[str, int] = field(default_factory=dict)
+    _by_message: dict[tuple[str | None, int], int] = field(default_factory=dict)
+    _masked: dict[int, int] = field(default_factory=dict)
+    _chars: int = 0
+
+    def assign(self, record: Record) -> Session:
+        """The session of ``record``, a new one if it begins one."""
+        body = record.body
+        name = _field(body, "session")
+        scope = _field(body, "prompt_cache_key") or _field(body, "user")
+        digests = self._digests(body)
+        session = self._find_named(name) if name is not None else self._find_continued(scope, digests)
+        if session is None:
+            session = Session(self.count, name or scope or f"#{self.count + 1}")
+            self.count += 1
+            self._recent[session.number] = session
+        if name is not None:
+            self._named[name] = session.number
+        session.digests = digests
+        if name is None:
+            for digest in digests:
+                self._by_message[scope, digest] = session.number
+        return session
+
+    def get(self, number: int | None) -> Session | None:
+        """The session of that number, if it is still remembered."""
+        return None if number is None else self._recent.get(number)
+
+    def keep(self, session: Session, last: Prompt, mended: Prompt) -> None:
+        """``last`` is the session's latest request from now on."""
+        self._chars -= session.chars
+        session.last, session.mended = last, mended
+        self._chars += session.chars
+        self._recent[session.number] = session
+        self._recent.move_to_end(session.number)
+        while self._chars > self.kept_chars and len(self._recent) > 1:
+            _, oldest = self._recent.popitem(last=False)
+            self._chars -= oldest.chars
+        if len(self._by_message) > 16 * len(self._recent) + 100_000:
+            self._forget_gone()
+
+    def _digests(self, body: Mapping[str, Any]) -> tuple[int, ...]:
+        """A hash a message; texts that differ only by a time have the same."""
+        if len(self._masked) > _KEPT_DIGESTS:
+            self._masked.clear()
+        digests = []
+        for message in body["messages"]:
+            if message["role"] not in SHARED_ROLES:
+                text = json.dumps(message, sort_keys=True)
+                raw = _digest(text)
+                if raw not in self._masked:  # replayed messages are most of a long chat
+                    self._masked[raw] = _digest(mask_times(text))
+                digests.append(self._masked[raw])
+        return tuple(digests)
+
+    def _find_named(self, name: str) -> Session | None:
+        return self.get(self._named.get(name))
+
+    def _find_continued(self, scope: str | None, digests: tuple[int, ...]) -> Session | None:
+        numbers = {self._by_message.get((scope, digest)) for digest in digests}
+        best: tuple[int, int, Session] | None = None
+        for number in numbers:
+            session = self.get(number)
+            if session is None or not session.digests:
+                continue
+            common = len(set(digests) & set(session.digests))
+            if (common >= 2 or digests[0] == session.digests[0]) and (
+                best is None or best[:2] < (common, session.number)
+            ):
+                best = (common, session.number, session)
+        return None if best is None else best[2]
+
+    def _forget_gone(self) -> None:
+        self._by_message = {key: number for key, number in self._by_message.items() if number in self._recent}
+        self._named = {name: number for name, number in self._named.items() if number in self._recent}
+
+
+def _field(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _digest(text: str) -> int:
+    return xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
