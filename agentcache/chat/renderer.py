@@ -1,0 +1,234 @@
+"""Messages to text to token ids: what a model reads of a conversation."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from agentcache.chat.guard import ControlGuard, GuardedText
+from agentcache.chat.messages import Message, normalize_messages, normalize_tools
+from agentcache.chat.shapes import TemplateShapes
+from agentcache.chat.template import ChatTemplate, Clock
+from agentcache.chat.tokenizer import Tokenizer, without_surrogates
+from agentcache.errors import ChatTemplateError
+
+_RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
+
+
+class MessageSpans:
+    """Which characters of a rendered text belong to which message; worked out when asked, never before.
+
+    A message ends where the rendering of the messages up to it stops being a beginning of the whole text::
+
+        text          [ message 0 ... )[ message 1 ... )[ generation prompt )
+        render(m[:1]) [ ............. )
+        render(m[:2]) [ .............................. )
+
+    What the template writes before a message (a default system text, the tools) belongs to that message.
+
+    Args:
+        count: how many messages there are.
+        render_first: the text of the first k messages; raises ``ChatTemplateError`` where the template refuses them.
+    """
+
+    def __init__(self, text: str, count: int, render_first: Callable[[int], str]) -> None:
+        self._text = text
+        self._count = count
+        self._render_first = render_first
+        self._ends: dict[int, int | None] = {0: 0}
+
+    def all(self) -> list[tuple[int, int] | None]:
+        """``[start, end)`` of each message; ``None`` where the template refuses a history that ends there."""
+        ends = [self._end(k) for k in range(self._count + 1)]
+        return [None if start is None or end is None else (start, max(start, end)) for start, end in pairwise(ends)]
+
+    def message_at(self, position: int) -> int | None:
+        """The message that the character at ``position`` belongs to; ``None`` behind the last one."""
+        low, high = 0, self._count  # message low begins at or before position; answer in [low, high]
+        while low < high:
+            middle = (low + high) // 2
+            # A history that the template refuses ends with the next one that it takes.
+            known = next((k for k in range(middle + 1, high + 1) if self._end(k) is not None), None)
+            if known is None:
+                high = middle
+            elif (self._end(known) or 0) <= position:
+                low = known
+            else:
+                high = middle
+        return low if low < self._count else None
+
+    def _end(self, count: int) -> int | None:
+        if count not in self._ends:
+            try:
+                self._ends[count] = _common_length(self._render_first(count), self._text)
+            except ChatTemplateError:
+                self._ends[count] = None
+        return self._ends[count]
+
+
+@dataclass(frozen=True)
+class RenderedPrompt:
+    """A rendered conversation.
+
+    ``offsets[i]`` is the half-open range of characters of ``text`` that ``token_ids[i]`` stands for; tokens that share a
+    character share its range.
+    """
+
+    text: str
+    token_ids: list[int]
+    offsets: list[tuple[int, int]]
+    spans: MessageSpans | None = field(default=None, repr=False, compare=False)
+
+    def message_spans(self) -> list[tuple[int, int] | None]:
+        """``[start, end)`` in characters of each message, ``None`` where it cannot be told; rendered when asked."""
+        return [] if self.spans is None else self.spans.all()
+
+    def message_at(self, token_index: int) -> int | None:
+        """The message that a token belongs to; ``None`` for the generation prompt and beyond.
+
+        A token that covers the border of two messages belongs to the first.
+        """
+        if self.spans is None or not 0 <= token_index < len(self.offsets):
+            return None
+        return self.spans.message_at(self.offsets[token_index][0])
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What stays the same for every beginning of one conversation."""
+
+    tools: list[dict[str, Any]] | None
+    variables: dict[str, Any]
+    template: _Prepared
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A template with what is known of it."""
+
+    template: ChatTemplate
+    shapes: TemplateShapes
+    guard: ControlGuard
+
+
+class ChatRenderer:
+    """Renders conversations with a chat template and tokenises them.  Safe to share between threads.
+
+    The ids are those of Hugging Face's ``apply_chat_template``: the template alone decides about BOS.
+
+    Args:
+        template: Jinja source; by default the tokenizer's own (and its ``tool_use`` template, if it has one, when tools
+            are given).
+        allow_special_tokens: let control tokens that users and tools spell out become control tokens.
+        clock: what ``strftime_now`` reads.
+
+    Raises:
+        ChatTemplateError: a template that does not compile.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: str | None = None,
+        *,
+        allow_special_tokens: bool = False,
+        clock: Clock = datetime.datetime.now,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._allow_special_tokens = allow_special_tokens
+        self._clock = clock
+        own = template if template is not None else tokenizer.chat_template
+        with_tools = tokenizer.chat_templates.get("tool_use") if template is None else None
+        self._plain = None if own is None else self._prepare(own)
+        self._with_tools = self._plain if with_tools is None else self._prepare(with_tools)
+
+    def _prepare(self, source: str) -> _Prepared:
+        template = ChatTemplate(source, clock=self._clock)
+        shapes = TemplateShapes(template, self.tokenizer.named_tokens)
+        return _Prepared(template, shapes, ControlGuard(self.tokenizer, taken=source))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """Text, token ids and character offsets of a conversation.
+
+        Messages are brought to one shape (``messages``) and fitted to the template (``shapes``); tools that the template
+        does not know are described in the system message (``tool_text``).
+
+        Raises:
+            ChatTemplateError: messages that are malformed or that the template refuses.
+        """
+        plain = normalize_messages(messages)
+        frame = self._frame(normalize_tools(tools), template_kwargs)
+        guarded = self._text(frame, plain, add_generation_prompt)
+        ids, offsets = self._tokenize(guarded)
+        spans = MessageSpans(guarded.text, len(plain), lambda count: self._text(frame, plain[:count], False).text)
+        return RenderedPrompt(guarded.text, ids, offsets, spans)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Token ids of a raw prompt; see ``Tokenizer.encode_prompt``."""
+        return self.tokenizer.encode_prompt(text)
+
+    def _frame(self, tools: list[dict[str, Any]] | None, template_kwargs: Mapping[str, Any] | None) -> _Frame:
+        prepared = self._with_tools if tools else self._plain
+        if prepared is None:
+            raise ChatTemplateError(
+                "messages: this model has no chat template, expected a raw prompt (/v1/completions)", "messages"
+            )
+        named = self.tokenizer.named_tokens
+        for key in template_kwargs or {}:
+            if key in _RESERVED or key in named:
+                raise ChatTemplateError(
+                    f"chat_template_kwargs.{key}: this name is set by the server", f"chat_template_kwargs.{key}"
+                )
+        return _Frame(tools, dict(template_kwargs or {}), prepared)
+
+    def _text(self, frame: _Frame, messages: list[Message], add_generation_prompt: bool) -> GuardedText:
+        prepared = frame.template
+        messages, tools = prepared.shapes.fit(messages, frame.tools)
+        typed: dict[str, Any] = {"documents": None, **frame.variables, "messages": messages, "tools": tools}
+        placeholders: dict[str, str] = {}
+        if not self._allow_special_tokens:
+            typed, placeholders = prepared.guard.guard(typed)
+        variables = {**self.tokenizer.named_tokens, **typed, "add_generation_prompt": add_generation_prompt}
+        rendered = prepared.template.render(variables, input_size=_size(typed))
+        return prepared.guard.restore(without_surrogates(rendered), placeholders)
+
+    def _tokenize(self, guarded: GuardedText) -> tuple[list[int], list[tuple[int, int]]]:
+        if guarded.aliased is None:
+            return self.tokenizer.encode_with_offsets(guarded.text)
+        ids, encoding = self.tokenizer.literal.encode(guarded.aliased)
+        return ids, guarded.offsets(encoding.offsets)
+
+
+def _size(value: Any) -> int:
+    """Characters in all strings of ``value``."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(str(key)) + _size(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return sum(map(_size, value))
+    return 0
+
+
+def _common_length(a: str, b: str) -> int:
+    """Length of the common prefix."""
+    if b.startswith(a):
+        return len(a)
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
