@@ -13,6 +13,7 @@ import statistics
 import time
 
 import torch
+
 from agentcache_kernels import AttentionBatch, make_attention_batch, paged_attention
 
 Q_HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE, MODEL_LAYERS = 9, 3, 64, 16, 30
@@ -51,7 +52,8 @@ def measure(lens: list[tuple[int, int]], layers: int, seconds: float) -> dict[st
         paged_attention(q, *pools[index], batch, scale=HEAD_DIM**-0.5)
 
     layer(build(), 0)
-    once, each = [], []
+    once: list[float] = []
+    each: list[float] = []
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline or len(each) < 3:
         started = time.perf_counter()

@@ -1,0 +1,128 @@
+"""Runs one step of the scheduler on the model: copies, one forward pass over all chunks, logits, sampling."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from agentcache.model.kv_store import KVStore
+from agentcache.model.sampler import logprobs, sample
+from agentcache.model.transformer import Transformer
+from agentcache.request import Sequence, TokenLogprob
+from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
+from agentcache_kernels import AttentionBatch, make_attention_batch
+
+_LOGIT_ROWS = 128
+"""Rows whose logits exist at once when log-probabilities of a prompt are asked for; 25 MB at 49,152 tokens."""
+
+
+class ModelRunner:
+    """The ``scheduler.plan.Runner`` that computes.
+
+    ::
+
+        chunks:     | chunk 0: rows start .. end | chunk 1 | chunk 2 ... |      one forward pass over all rows
+        slots:        -1 -1 s s s s s s s s s s    s         s s s s s s        -1: below write_from, not written
+        logits:                               ^    ^                   ^        only of rows that something is asked of
+    """
+
+    def __init__(self, model: Transformer, kv: KVStore, device: torch.device) -> None:
+        self.model = model
+        self.kv = kv
+        self.device = device
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Make the copies, run every chunk, sample.  Blocks until the sampled ids are on the host.
+
+        Raises:
+            NonFiniteLogitsError: naming the sequence that has nothing to draw from.
+        """
+        with torch.inference_mode():
+            self.kv.copy(plan.copies)
+            if plan.num_tokens == 0:
+                return StepResult([[] for _ in plan.chunks], [None for _ in plan.chunks])
+            hidden = self._forward(plan.chunks)
+            return StepResult(self._samples(plan.chunks, hidden), self._prompt_logprobs(plan.chunks, hidden))
+
+    def warm_up(self) -> None:
+        """Run a small prompt and a decode row, so that the first request does not pay for what runs only once.
+
+        Nothing is written: page 0 is read as it lies there, and the results are dropped.
+        """
+        for rows in (min(16, self.kv.page_size), 1):
+            zeros = torch.zeros(rows, dtype=torch.int64, device=self.device)
+            batch = make_attention_batch([rows], [rows], [[0]], self.kv.page_size, self.device)
+            with torch.inference_mode():
+                hidden = self.model(zeros, zeros, zeros - 1, self.kv, batch)
+                self.model.logits(hidden[-1:])
+
+    def _forward(self, chunks: list[Chunk]) -> Tensor:
+        ids = list(chain.from_iterable(chunk.sequence.tokens[chunk.start : chunk.end] for chunk in chunks))
+        positions = list(chain.from_iterable(range(chunk.start, chunk.end) for chunk in chunks))
+        slots = list(chain.from_iterable(_slots(chunk, self.kv.page_size) for chunk in chunks))
+        token_ids, places, targets = torch.tensor([ids, positions, slots], device=self.device).unbind()
+        hidden: Tensor = self.model(token_ids, places, targets, self.kv, self._attention(chunks))
+        return hidden
+
+    def _attention(self, chunks: list[Chunk]) -> AttentionBatch:
+        return make_attention_batch(
+            [chunk.count for chunk in chunks],
+            [chunk.end for chunk in chunks],
+            [chunk.pages for chunk in chunks],
+            self.kv.page_size,
+            self.device,
+            decode=[chunk.start >= chunk.sequence.prompt_len for chunk in chunks],
+        )
+
+    def _samples(self, chunks: list[Chunk], hidden: Tensor) -> list[list[TokenLogprob]]:
+        last_rows: list[int] = []
+        row_of: list[int] = []
+        sequences: list[Sequence] = []
+        for chunk, row in zip(chunks, _first_rows(chunks), strict=True):
+            if chunk.samples:
+                row_of += [len(last_rows)] * len(chunk.samples)
+                last_rows.append(row + chunk.count - 1)
+                sequences += chunk.samples
+        if not last_rows:
+            return [[] for _ in chunks]
+        logits = self.model.logits(hidden[torch.tensor(last_rows, device=self.device)])
+        if len(row_of) > len(last_rows):  # sequences of one request draw from the same row
+            logits = logits[torch.tensor(row_of, device=self.device)]
+        drawn = iter(sample(logits, sequences))
+        return [[next(drawn) for _ in chunk.samples] for chunk in chunks]
+
+    def _prompt_logprobs(self, chunks: list[Chunk], hidden: Tensor) -> list[list[TokenLogprob] | None]:
+        entries: list[list[TokenLogprob] | None] = []
+        for chunk, row in zip(chunks, _first_rows(chunks), strict=True):
+            wanted = chunk.sequence.params.prompt_logprobs
+            if wanted is None:
+                entries.append(None)
+                continue
+            # The row at position p says how likely prompt token p + 1 was.
+            following = chunk.sequence.tokens[chunk.start + 1 : min(chunk.end + 1, chunk.sequence.prompt_len)]
+            targets = torch.tensor(following, dtype=torch.int64, device=self.device)
+            found: list[TokenLogprob] = []
+            for part in torch.arange(len(following)).split(_LOGIT_ROWS):
+                logits = self.model.logits(hidden[row + int(part[0]) : row + int(part[-1]) + 1])
+                found += logprobs(logits, targets[part], [wanted] * len(part))
+            entries.append(found)
+        return entries
+
+
+def _first_rows(chunks: list[Chunk]) -> list[int]:
+    """Row of the step at which each chunk begins."""
+    rows, row = [], 0
+    for chunk in chunks:
+        rows.append(row)
+        row += chunk.count
+    return rows
+
+
+def _slots(chunk: Chunk, page_size: int) -> list[int]:
+    """Where each row's keys and values go; -1 for positions that have theirs already."""
+    written = max(chunk.start, min(chunk.write_from, chunk.end))
+    slots = [-1] * (written - chunk.start)
+    slots += [chunk.pages[p // page_size] * page_size + p % page_size for p in range(written, chunk.end)]
+    return slots
