@@ -218,7 +218,7 @@ def _windows(fields: _Fields, model_type: str, layers: int, max_position: int) -
         return (None,) * layers
     if model_type == "mistral":
         # A file without the key means the family's default; null means no window.
-        window = fields.count("sliding_window") if raw.get("sliding_window", 4096) is not None else None
+        window = fields.count("sliding_window", 4096) if raw.get("sliding_window", 4096) is not None else None
         kind = "full_attention" if window is None else "sliding_attention"
         if types is not None and any(entry != kind for entry in types):
             raise fields.error(f"layer_types {types} disagrees with sliding_window {window} of model_type 'mistral'")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from agentcache_kernels import make_attention_batch
 from torch import Tensor
 from transformers import (
     LlamaConfig,
@@ -29,6 +28,7 @@ from agentcache.model.hub import ModelFiles
 from agentcache.model.kv_store import KVStore
 from agentcache.model.loader import load_transformer
 from agentcache.model.transformer import Transformer
+from agentcache_kernels import make_attention_batch
 
 CPU = torch.device("cpu")
 _CLASSES: dict[str, tuple[type, type]] = {
