@@ -123,6 +123,7 @@ MIXED = [(1, 0), (0, 5), (1, 1), (15, 15), (1, 16), (17, 17), (4, 31), (1, 33), 
 HEAD_DIMS = [16, 64, 72, 80, 96, 112, 128, 192, 256]
 HEADS = [(1, 1), (4, 4), (4, 2), (6, 2), (7, 1), (14, 2), (32, 8), (9, 3)]
 PAGE_SIZES = [1, 8, 16, 32]
+LENGTHS = [0, 1, 15, 16, 17, 31, 33, 257]
 
 
 @pytest.mark.parametrize("index", range(len(HEAD_DIMS)))
@@ -132,3 +133,122 @@ def test_any_head_size_and_ratio_in_a_mixed_batch(index: int, dtype: torch.dtype
         q_heads, kv_heads = HEADS[(index + 3 * step) % len(HEADS)]
         page_size = PAGE_SIZES[(index + step) % len(PAGE_SIZES)]
         check(make_case(Shape(q_heads, kv_heads, HEAD_DIMS[index], page_size, dtype), MIXED, seed=index))
+
+
+@pytest.mark.parametrize("page_size", [*PAGE_SIZES, 3, 24, 1024])
+@pytest.mark.parametrize("rows", ["decode", "whole", "tail"])
+def test_every_length_at_every_page_size(page_size: int, rows: str) -> None:
+    for index, context in enumerate(LENGTHS):
+        count = {"decode": 1, "whole": context, "tail": min(context, 5)}[rows]
+        q_heads, kv_heads = HEADS[index]
+        check(make_case(Shape(q_heads, kv_heads, 32, page_size), [(count, context), (1, 7)], seed=index))
+
+
+@pytest.mark.parametrize("window", [1, 2, 16, 40, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_window_hides_what_lies_before_it(window: int, dtype: torch.dtype) -> None:
+    lens = [(1, 250), (1, 3), (33, 257), (60, 60), (5, 1100), (1, 0)]
+    for page_size in (1, 16, 24):
+        check(make_case(Shape(6, 2, 24, page_size, dtype), lens, seed=window), window)
+
+
+def test_rows_before_the_first_position_give_zero() -> None:
+    case = make_case(Shape(4, 2, 16, 8), [(5, 3), (1, 0), (2, 0), (6, 4)])
+    check(case)
+    assert not case.run()[:2].any()
+    assert case.run()[2].any()
+
+
+def test_an_empty_batch_gives_an_empty_result() -> None:
+    case = make_case(Shape(4, 2, 16, 8), [])
+    assert case.run().shape == (0, 4, 16)
+    nobody_asks = make_case(Shape(4, 2, 16, 8), [(0, 20), (0, 0)])
+    assert nobody_asks.run().shape == (0, 4, 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_pages_may_be_shared_and_repeated(dtype: torch.dtype) -> None:
+    lens = [(1, 40), (9, 40), (1, 24), (3, 12)]
+    case = make_case(Shape(6, 2, 32, 8, dtype), lens)
+    shared = case.tables[0][:3]
+    case.tables[1][:3] = shared
+    case.tables[2][:3] = shared[::-1]
+    case.tables[3][:2] = [shared[1], shared[1]]
+    check(case)
+
+
+SPLITS = [[700], [512, 188], [1, 699], [130, 2, 3, 565], [16] * 43 + [12], [333, 333, 34], [200, 1, 190, 309]]
+
+
+@pytest.mark.parametrize("shape", [Shape(9, 3, 64, 16), Shape(14, 2, 80, 8), Shape(4, 4, 16, 1), Shape(2, 1, 256, 24)])
+def test_a_prompt_gives_the_same_bits_however_it_is_cut(shape: Shape) -> None:
+    case = make_case(shape, [(700, 700)])
+    k_pages, v_pages = case.filled(math.nan)
+    results = []
+    for split in SPLITS:
+        rows, end = [], 0
+        for count in split:
+            q, end = case.q[end : end + count], end + count
+            batch = make_attention_batch([count], [end], case.tables, shape.page_size, CPU, decode=[False])
+            rows.append(paged_attention(q, k_pages, v_pages, batch, scale=scale_of(shape)))
+        results.append(torch.cat(rows))
+    for split, result in zip(SPLITS[1:], results[1:]):
+        assert torch.equal(result, results[0]), f"cut into {split}"
+
+
+def test_a_row_keeps_its_bits_in_any_company_and_on_any_pages() -> None:
+    shape = Shape(9, 3, 64, 16)
+    alone = [make_case(shape, [lens], seed=1).run() for lens in [(1, 333), (30, 250)]]
+    for others in ([(1, 40)], [(1, 600), (7, 7), (1, 1), (64, 200)]):
+        for index, lens in enumerate([(1, 333), (30, 250)]):
+            small, large = make_case(shape, [lens], seed=1), make_case(shape, [lens, *others], seed=2)
+            large.q[: lens[0]] = small.q
+            for pages in ("k_pages", "v_pages"):
+                source, target = getattr(small, pages), getattr(large, pages)
+                for ours, theirs in zip(small.tables[0], large.tables[0][: -(-lens[1] // 16)]):
+                    target[:, theirs] = source[:, ours]
+            assert torch.equal(large.run(math.nan)[: lens[0]], alone[index])
+
+
+def test_one_row_of_a_prompt_and_a_decode_row_agree_within_rounding() -> None:
+    case = make_case(Shape(9, 3, 64, 16), [(1, 300)])
+    k_pages, v_pages = case.filled(math.nan)
+    results = [
+        paged_attention(
+            case.q,
+            k_pages,
+            v_pages,
+            make_attention_batch([1], [300], case.tables, 16, CPU, decode=[decode]),
+            scale=scale_of(case.shape),
+        )
+        for decode in (True, False)
+    ]
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
+def test_one_batch_serves_layers_with_and_without_a_window() -> None:
+    case = make_case(Shape(4, 2, 16, 8), [(20, 50), (1, 50)])
+    k_pages, v_pages = case.filled(0.0)
+    batch = make_attention_batch(case.query_lens, case.context_lens, case.tables, 8, CPU)
+    for window in (None, 7, None, 30, 7):
+        out = paged_attention(case.q, k_pages, v_pages, batch, scale=0.25, window=window)
+        torch.testing.assert_close(out.double(), case.reference(window), rtol=1e-5, atol=1e-5)
+
+
+def test_mistakes_are_named() -> None:
+    case = make_case(Shape(4, 2, 16, 8), [(1, 20)])
+    k_pages, v_pages = case.filled(0.0)
+    with pytest.raises(ValueError, match="got 2 pages for 20 positions, expected 3"):
+        make_attention_batch([1], [20], [[0, 1]], 8, CPU)
+    with pytest.raises(ValueError, match="got 2 query lengths, 1 context"):
+        make_attention_batch([1, 1], [20], [[0, 1, 2]], 8, CPU)
+    batch = make_attention_batch([1], [20], [[0, 1, 10**6]], 8, CPU)
+    with pytest.raises(ValueError, match=r"got pages 0 to 1000000, expected 0 to"):
+        paged_attention(case.q, k_pages, v_pages, batch, scale=1.0)
+    batch = make_attention_batch([1], [20], case.tables, 8, CPU)
+    with pytest.raises(ValueError, match="got window 0"):
+        paged_attention(case.q, k_pages, v_pages, batch, scale=1.0, window=0)
+    with pytest.raises(ValueError, match="expected 1 rows and a multiple of 2 heads"):
+        paged_attention(case.q[:, :3], k_pages, v_pages, batch, scale=1.0)
+    with pytest.raises(ValueError, match="expected both as"):
+        paged_attention(case.q, k_pages[..., :8], v_pages, batch, scale=1.0)
