@@ -130,9 +130,7 @@ def _renderer(name: str, template: Path | None) -> ChatRenderer:
     """Tokenizer and template of a folder, or of any model that ``agentcache serve --model`` takes."""
     folder = Path(name).expanduser()
     if not (folder / "tokenizer.json").is_file():
-        from agentcache.model.hub import resolve_model
-
-        folder = resolve_model(name, default_home(), progress=_note).folder
+        folder = _model_folder(name)
     source = None
     if template is not None:
         try:
@@ -140,6 +138,20 @@ def _renderer(name: str, template: Path | None) -> ChatRenderer:
         except (OSError, UnicodeDecodeError) as error:
             raise AgentCacheError(f"--template {template}: cannot be read: {error}") from None
     return ChatRenderer(Tokenizer.from_folder(folder), source)
+
+
+def _model_folder(name: str) -> Path:
+    try:
+        from agentcache.model.hub import resolve_model
+
+        return resolve_model(name, default_home(), progress=_note).folder
+    except ImportError as error:
+        raise AgentCacheError(
+            f"--tokenizer {name}: finding or converting a model needs the package {error.name}: "
+            "pip install 'agentcache[serve]', or name a folder that holds tokenizer.json and tokenizer_config.json"
+        ) from None
+    except AgentCacheError as error:  # it speaks of the server's flag
+        raise AgentCacheError(str(error).replace("--model", "--tokenizer")) from None
 
 
 def _lint_file(linter: Linter, file: str) -> bool:

@@ -18,14 +18,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
+
+from agentcache.chat.tokenizer import without_surrogates
 
 _FIRST_MARK = 0xF0000  # private-use plane: no template and no ordinary text has these
 _LAST_MARK = 0xFFFFD
 _CLOSING = "\U00100000"
 _MARKS = re.compile(r"[\U000F0000-\U000FFFFD\U00100000]")
 
-Body = Mapping[str, Any]
+Body: TypeAlias = Mapping[str, Any]
+Keys: TypeAlias = "tuple[str | int, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class StringAt:
     """A string of the body that a template may print, and who says it (``system``, ``user``, …; ``tools``)."""
 
     path: str
-    keys: tuple[str | int, ...]
+    keys: Keys
     role: str
     value: str
 
@@ -50,7 +53,7 @@ class Leaf:
     """
 
     path: str
-    keys: tuple[str | int, ...]
+    keys: Keys
     role: str
     start: int
     end: int
@@ -64,28 +67,32 @@ class Leaf:
 
 def strings_of(body: Body, prefix: str = "") -> Iterator[StringAt]:
     """What a template prints of ``body`` as text: message contents, tool names and descriptions."""
+    for keys, role, value in _strings_of(body):
+        yield StringAt(path_of(keys, prefix), keys, role, without_surrogates(value))
+
+
+def _strings_of(body: Body) -> Iterator[tuple[Keys, str, str]]:
     for index, message in enumerate(body["messages"]):
         role = message["role"]
         content = message.get("content")
-        keys: tuple[str | int, ...] = ("messages", index, "content")
+        keys: Keys = ("messages", index, "content")
         if isinstance(content, str):
-            yield StringAt(path_of(keys, prefix), keys, role, content)
+            yield keys, role, content
         elif isinstance(content, list):
             for part_index, part in enumerate(content):
                 if isinstance(part, dict) and isinstance(part.get("text"), str):
-                    part_keys = (*keys, part_index, "text")
-                    yield StringAt(path_of(part_keys, prefix), part_keys, role, part["text"])
+                    yield (*keys, part_index, "text"), role, part["text"]
     for index, tool in enumerate(body.get("tools") or ()):
-        yield from _tool_strings(tool, ("tools", index), prefix)
+        yield from _tool_strings(tool, ("tools", index))
 
 
-def _tool_strings(value: Any, keys: tuple[str | int, ...], prefix: str) -> Iterator[StringAt]:
+def _tool_strings(value: Any, keys: Keys) -> Iterator[tuple[Keys, str, str]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         if key in ("name", "description") and isinstance(item, str):
-            yield StringAt(path_of((*keys, key), prefix), (*keys, key), "tools", item)
+            yield (*keys, key), "tools", item
         else:
-            yield from _tool_strings(item, (*keys, key), prefix)
+            yield from _tool_strings(item, (*keys, key))
 
 
 def path_of(keys: Sequence[str | int], prefix: str = "") -> str:
@@ -104,11 +111,11 @@ def replace_at(value: Any, keys: Sequence[str | int], new: Any) -> Any:
 
 
 def string_at(body: Body, keys: Sequence[str | int]) -> str:
-    """The string at ``keys``."""
+    """The string at ``keys``, as it can be printed."""
     value: Any = body
     for key in keys:
         value = value[key]
-    return str(value)
+    return without_surrogates(str(value))
 
 
 def offset_in(value: str, rendered: str, skipped: int, offset: int) -> int | None:

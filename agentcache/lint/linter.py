@@ -144,28 +144,25 @@ class Linter:
     def _explain_next(self, prompt: Prompt, session: Session, found: list[Explained]) -> Explained | None:
         known = {(explained.rule.code, explained.cause.place) for explained in found}
         edits = [explained.cause.edit for explained in found]
-        for parting in self._partings(prompt, session):
+        for other, parting in self._partings(prompt, session):
             rule, cause = self._explain(parting)
             if rule is None or cause is None or (rule.code, cause.place) in known:
                 continue
             if (mended := self._apply(prompt, cause.edit)) is not None:
                 token = None if edits else parting.token
-                compared_to = parting.earlier.record.reference
-                return Explained(rule, cause, compared_to, _char_before(cause, edits), token, mended)
+                earlier = parting.earlier.record.reference
+                return Explained(rule, cause, earlier, other.number, _char_before(cause, edits), token, mended)
         return None
 
-    def _partings(self, prompt: Prompt, session: Session) -> Iterator[Parting]:
+    def _partings(self, prompt: Prompt, session: Session) -> Iterator[tuple[Session, Parting]]:
         """Where it parts from the session's last request, and from the request that shares most with it."""
         if session.mended is not None and (parting := part(session.mended, prompt, session.number)):
-            yield parting
+            yield session, parting
         best = self._sessions.get(self._mended.match(prompt.tokens).owner)
-        if (
-            best is not None
-            and best is not session
-            and best.mended is not None
-            and (parting := part(best.mended, prompt, None))
-        ):
-            yield parting
+        if best is None or best is session or best.mended is None:
+            return
+        if parting := part(best.mended, prompt, None):
+            yield best, parting
 
     def _explain(self, parting: Parting) -> tuple[Rule, Cause] | tuple[None, None]:
         for rule in self._rules:

@@ -94,7 +94,10 @@ class PromptMaker:
 
     def _render(self, body: Body) -> RenderedPrompt:
         return self._renderer.render(
-            body["messages"], tools=body.get("tools") or None, template_kwargs=body.get("chat_template_kwargs")
+            body["messages"],
+            tools=body.get("tools") or None,
+            add_generation_prompt=body.get("add_generation_prompt") is not False,
+            template_kwargs=body.get("chat_template_kwargs"),
         )
 
     def _render_text(self, body: Body) -> str:

@@ -87,7 +87,8 @@ def _fault(body: Mapping[str, Any], prefix: str) -> str | None:
         return f"{prefix}messages: got {_kind(messages)}, expected a list with at least one message"
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            return f"{prefix}messages[{index}]: got {_kind(message)}, expected an object with a role"
+            got = "an object without a role" if isinstance(message, dict) else _kind(message)
+            return f"{prefix}messages[{index}]: got {got}, expected an object with a role"
         content = message.get("content")
         if content is not None and not isinstance(content, (str, list)):
             return (
@@ -96,6 +97,9 @@ def _fault(body: Mapping[str, Any], prefix: str) -> str | None:
     tools = body.get("tools")
     if tools is not None and not isinstance(tools, list):
         return f"{prefix}tools: got {_kind(tools)}, expected a list"
+    variables = body.get("chat_template_kwargs")
+    if variables is not None and not isinstance(variables, dict):
+        return f"{prefix}chat_template_kwargs: got {_kind(variables)}, expected an object"
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
+from agentcache.lint.leaves import strings_of
 from agentcache.lint.prompt import SHARED_ROLES, Prompt
 from agentcache.lint.records import Record
 from agentcache.lint.times import mask_times
@@ -28,7 +29,8 @@ class Session:
         label: what its requests call it, or ``#1``, ``#2``, … where they do not say.
         last: its latest request.
         mended: the same request as it would be without the defects that were found.
-        digests: its messages but for the system's, each as a hash.
+        digests: the messages of its latest request but for the system's, each as a hash.
+        system: the rest of that request's text: what the system says, and the tools.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Session:
     last: Prompt | None = None
     mended: Prompt | None = None
     digests: tuple[int, ...] = ()
+    system: str = ""
 
     @property
     def chars(self) -> int:
@@ -47,9 +50,9 @@ class Session:
 class SessionBook:
     """All sessions, of which the recently used ones can be compared with.
 
-    A request belongs to the session that its ``session`` field names.  Otherwise it belongs to the session with which it
-    shares its first message after the system's, or at least two such messages, times left aside; ``prompt_cache_key`` and
-    ``user`` keep sessions apart that name different ones.
+    A request belongs to the session that its ``session`` field names.  Otherwise it belongs to the one with which it shares
+    at least two messages, or its first message and most words of the system text; the system's own messages are not counted,
+    and times are left aside.  ``prompt_cache_key`` and ``user`` keep sessions apart that name different ones.
     """
 
     kept_chars: int = _KEPT_CHARS
@@ -66,14 +69,15 @@ class SessionBook:
         name = _field(body, "session")
         scope = _field(body, "prompt_cache_key") or _field(body, "user")
         digests = self._digests(body)
-        session = self._find_named(name) if name is not None else self._find_continued(scope, digests)
+        system = " ".join(string.value for string in strings_of(body) if string.role in SHARED_ROLES)
+        session = self._find_named(name) if name is not None else self._find_continued(scope, digests, system)
         if session is None:
             session = Session(self.count, name or scope or f"#{self.count + 1}")
             self.count += 1
             self._recent[session.number] = session
         if name is not None:
             self._named[name] = session.number
-        session.digests = digests
+        session.digests, session.system = digests, system
         if name is None:
             for digest in digests:
                 self._by_message[scope, digest] = session.number
@@ -113,19 +117,18 @@ class SessionBook:
     def _find_named(self, name: str) -> Session | None:
         return self.get(self._named.get(name))
 
-    def _find_continued(self, scope: str | None, digests: tuple[int, ...]) -> Session | None:
+    def _find_continued(self, scope: str | None, digests: tuple[int, ...], system: str) -> Session | None:
         numbers = {self._by_message.get((scope, digest)) for digest in digests}
-        best: tuple[int, int, Session] | None = None
-        for number in numbers:
-            session = self.get(number)
-            if session is None or not session.digests:
-                continue
+        best: tuple[tuple[bool, int, int], Session] | None = None
+        for session in filter(None, map(self.get, numbers)):
             common = len(set(digests) & set(session.digests))
-            if (common >= 2 or digests[0] == session.digests[0]) and (
-                best is None or best[:2] < (common, session.number)
-            ):
-                best = (common, session.number, session)
-        return None if best is None else best[2]
+            similar = _are_similar(session.system, system)
+            if common < 2 and not (similar and digests[0] == session.digests[0]):
+                continue
+            rank = (similar, common, session.number)
+            if best is None or rank > best[0]:
+                best = (rank, session)
+        return None if best is None else best[1]
 
     def _forget_gone(self) -> None:
         self._by_message = {key: number for key, number in self._by_message.items() if number in self._recent}
@@ -135,6 +138,14 @@ class SessionBook:
 def _field(body: Mapping[str, Any], name: str) -> str | None:
     value = body.get(name)
     return value if isinstance(value, str) and value else None
+
+
+def _are_similar(a: str, b: str) -> bool:
+    """Most words are the same: a system text with a slot that changes, not another agent's."""
+    if a == b:
+        return True
+    mine, theirs = set(a.split()), set(b.split())
+    return 2 * len(mine & theirs) >= max(len(mine), len(theirs)) > 0
 
 
 def _digest(text: str) -> int:

@@ -35,6 +35,7 @@ class Explained:
 
     Attributes:
         compared_to: the earlier request.
+        other: number of its session.
         char: first character that differs, counted in the rendered string of the request as it is.
         token: first token that differs; ``None``: the token of that character.
         mended: the later request without this defect and those before it.
@@ -43,6 +44,7 @@ class Explained:
     rule: Rule
     cause: Cause
     compared_to: str
+    other: int
     char: int
     token: int | None
     mended: Prompt
@@ -79,7 +81,7 @@ class Tallies:
             self._confirmed[account] = _Confirmed(finding)
         tally = self._confirmed[account]
         tally.tokens_lost += lost
-        tally.sessions.add(session.number)
+        tally.sessions |= {session.number, explained.other}
 
     def suspect(self, rule: Rule, suspicion: Suspicion, prompt: Prompt, session: Session) -> None:
         """A request has something at a place that may differ in the next; the same value again clears the place."""

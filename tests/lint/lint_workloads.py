@@ -1,0 +1,83 @@
+"""What the linter's tests share: a tokenizer folder, chats with and without defects, and a plain recount of a warm cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.tokenizer import Tokenizer as ChatTokenizer
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+INSTRUCTIONS = (
+    "You are a careful engineer. Read a file before you change it, run the tests after each change, and say plainly what "
+    "you did and what you did not do. Generated code is never edited by hand; find its source and edit that instead. "
+)
+STAMPS = {
+    "second": ("2026-11-29 10:30:05", "2026-11-29 10:31:47", "2026-11-29 10:33:12"),
+    "minute": ("2026-11-29 10:30", "2026-11-29 10:31", "2026-11-29 10:33"),
+    "day": ("2026-11-29", "2026-11-30", "2026-12-01"),
+}
+
+Body = dict[str, Any]
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A byte-level BPE of 700 tokens with a ChatML template; no model."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=698, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+    )
+    tokenizer.train_from_iterator([INSTRUCTIONS, "system user assistant tool It is now 2026-11-29 10:30:05"], trainer)
+    tokenizer.add_special_tokens([AddedToken("<|im_start|>"), AddedToken("<|im_end|>")])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    return folder
+
+
+def chat(system: Callable[[int], str], *, turns: int = 3, task: str = "Fix the parser.") -> list[Body]:
+    """The requests of one growing chat; ``system(turn)`` is the system text that the program sends with that turn."""
+    history: list[Body] = []
+    requests = []
+    for turn in range(turns):
+        history.append({"role": "user", "content": f"{task} Step {turn}, please."})
+        requests.append({"model": "m", "messages": [{"role": "system", "content": system(turn)}, *history]})
+        history.append({"role": "assistant", "content": f"Step {turn} is done and the tests pass."})
+    return requests
+
+
+def write_jsonl(file: Path, requests: Sequence[Any]) -> Path:
+    file.write_text("".join(json.dumps(request) + "\n" for request in requests), "utf-8")
+    return file
+
+
+def ids_of(folder: Path, requests: Sequence[Body]) -> list[list[int]]:
+    """Token ids of each request."""
+    renderer = ChatRenderer(ChatTokenizer.from_folder(folder))
+    return [renderer.render(body["messages"], tools=body.get("tools")).token_ids for body in requests]
+
+
+def recount(prompts: Sequence[Sequence[int]], page_size: int) -> list[int]:
+    """Cached tokens of each prompt, counted the slow way: against every whole page of every earlier prompt."""
+    cached = []
+    for index, prompt in enumerate(prompts):
+        best = 0
+        for earlier in prompts[:index]:
+            published = earlier[: len(earlier) // page_size * page_size]
+            common = 0
+            while common < min(len(prompt), len(published)) and prompt[common] == published[common]:
+                common += 1
+            best = max(best, common)
+        cached.append(min(best, len(prompt) - 1))
+    return cached

@@ -1,0 +1,243 @@
+"""``agentcache lint`` as a command: exit codes, formats, flags."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lint_workloads import INSTRUCTIONS, STAMPS, chat, write_jsonl
+from rich.console import Console
+
+from agentcache.lint import terminal
+from agentcache.lint.cli import main
+from agentcache.lint.finding import Finding
+from agentcache.lint.rules import RULES, select_rules
+
+CLEAN = chat(lambda turn: INSTRUCTIONS)
+CLOCK = chat(lambda turn: f"It is {STAMPS['second'][turn]}. {INSTRUCTIONS}")
+
+
+def command(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    run = [sys.executable, "-m", "agentcache", "lint", *arguments]
+    return subprocess.run(run, input=stdin, capture_output=True, timeout=120, check=False, env=environment)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    written = {
+        "clean": write_jsonl(tmp_path / "clean.jsonl", CLEAN),
+        "clock": write_jsonl(tmp_path / "clock.jsonl", CLOCK),
+        "single": write_jsonl(tmp_path / "single.jsonl", CLEAN[:1]),
+        "empty": write_jsonl(tmp_path / "empty.jsonl", []),
+        "broken": tmp_path / "broken.jsonl",
+    }
+    lines = [json.dumps(body) for body in CLEAN[:2]]
+    written["broken"].write_text("\n".join([*lines, '{"messages": [', json.dumps(CLEAN[2])]) + "\n", "utf-8")
+    return {name: str(file) for name, file in written.items()}
+
+
+@pytest.mark.parametrize(("name", "code"), [("clean", 0), ("empty", 0), ("clock", 1), ("broken", 2)])
+def test_exit_codes_of_the_command(files, tokenizer_folder, name, code):
+    run = command(files[name], "--tokenizer", str(tokenizer_folder))
+    assert run.returncode == code, run
+    assert b"Traceback" not in run.stdout + run.stderr
+
+
+def test_a_broken_line_is_named_with_its_file(files, tokenizer_folder):
+    run = command(files["broken"], "--tokenizer", str(tokenizer_folder), "--output-format", "concise")
+    assert f"{files['broken']}:3: AC903" in run.stdout.decode()
+
+
+def test_standard_input(tokenizer_folder):
+    run = command(
+        "-",
+        "--tokenizer",
+        str(tokenizer_folder),
+        "--output-format",
+        "json",
+        stdin="".join(json.dumps(body) + "\n" for body in CLOCK).encode(),
+    )
+    assert run.returncode == 1
+    [finding] = json.loads(run.stdout)
+    assert (finding["location"]["file"], finding["location"]["record"]) == ("-", 2)
+
+
+def test_linting_imports_neither_torch_nor_transformers(files, tokenizer_folder):
+    program = (
+        "import sys\nfrom agentcache.cli import main\n"
+        f"code = main(['lint', {files['clock']!r}, '--tokenizer', {str(tokenizer_folder)!r}])\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'fastapi', 'safetensors'} & set(sys.modules)\n"
+        "assert code == 1 and not heavy, (code, heavy)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr.decode()
+
+
+def run_main(capsys, *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "no files"),
+        (("x.jsonl", "--page-size", "0"), "got 0, expected 1 to 1024"),
+        (("x.jsonl", "--page-size", "many"), "invalid"),
+        (("x.jsonl", "--output-format", "xml"), "invalid choice"),
+        (("x.jsonl", "--select", "ZZ9"), "got 'ZZ9'"),
+        (("x.jsonl", "--ignore", "AC777"), "got 'AC777'"),
+        (("x.jsonl", "--unheard-of",), "unrecognized"),
+        (("x.jsonl", "--tokenizer", "/nowhere/at/all"), "--tokenizer /nowhere/at/all"),
+        (("rule", "AC999"), "got 'AC999'"),
+    ],
+)  # fmt: skip
+def test_a_bad_command_line_is_2_and_says_what_was_expected(capsys, arguments, word):
+    code, _, err = run_main(capsys, *arguments)
+    assert code == 2
+    assert word in err
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "", "page.jinja", "agent.py"])
+def test_what_cannot_be_read_is_2_and_the_rest_is_linted(capsys, tmp_path, files, tokenizer_folder, name):
+    unreadable = str(tmp_path / name)
+    code, out, err = run_main(
+        capsys, unreadable, files["clock"], "--tokenizer", str(tokenizer_folder), "--output-format", "json"
+    )
+    assert code == 2
+    assert [finding["code"] for finding in json.loads(out)] == ["AC101"]
+    assert err.startswith(f"error: {unreadable}: ")
+
+
+@pytest.mark.parametrize("text", ["{% for", "{{ messages[0].nothing.at.all.x }}"])
+def test_a_template_that_does_not_render_is_2(capsys, tmp_path, files, tokenizer_folder, text):
+    template = tmp_path / "bad.jinja"
+    template.write_text(text, "utf-8")
+    code, out, err = run_main(capsys, files["clean"], "--tokenizer", str(tokenizer_folder), "--template", str(template))
+    assert code == 2
+    assert "Traceback" not in out + err
+
+
+def test_exit_zero_hides_findings_from_the_exit_code_but_not_errors(capsys, files, tokenizer_folder):
+    flags = ("--tokenizer", str(tokenizer_folder), "--exit-zero")
+    assert run_main(capsys, files["clock"], *flags)[0] == 0
+    assert run_main(capsys, files["broken"], *flags)[0] == 2
+
+
+def test_select_ignore_and_the_least_loss(lint):
+    assert [f["code"] for f in lint(CLOCK, "--select", "AC1")[1]] == ["AC101"]
+    assert lint(CLOCK, "--select", "AC5,AC9") == (0, [])
+    assert lint(CLOCK, "--ignore", "ac101") == (0, [])
+    lost = lint(CLOCK)[1][0]["tokens_lost"]
+    assert lint(CLOCK, "--min-tokens-lost", str(lost))[0] == 1
+    assert lint(CLOCK, "--min-tokens-lost", str(lost + 1)) == (0, [])
+
+
+def test_the_longer_prefix_decides_and_unreadable_records_are_always_said():
+    def codes(select: str, ignore: str) -> list[str]:
+        return [rule.code for rule in select_rules(select.split(), ignore.split())]
+
+    assert codes("", "") == [rule.code for rule in RULES]
+    assert codes("AC1", "") == ["AC101", "AC903"]
+    assert codes("AC501", "AC5") == ["AC501", "AC903"]
+    assert codes("", "AC5 AC903") == ["AC101"]
+
+
+def test_json_has_every_field_of_a_finding(lint):
+    for finding in lint(CLOCK)[1]:
+        assert Finding.model_validate(finding).model_dump(mode="json") == finding
+        assert set(finding) == {
+            *(
+                "code",
+                "name",
+                "severity",
+                "confidence",
+                "verdict",
+                "location",
+                "session",
+                "compared_to",
+                "before",
+                "after",
+            ),
+            *("tokens_lost", "tokens_lost_kind", "shared_by", "fix", "message", "help"),
+        }
+        assert set(finding["location"]) == {"file", "record", "path", "char", "token", "page"}
+        assert finding["fix"] == {"applicability": "display", "edits": []}
+
+
+def test_statistics_say_what_a_warm_cache_would_serve(capsys, files, tokenizer_folder):
+    flags = ("--tokenizer", str(tokenizer_folder), "--statistics")
+    _, out, _ = run_main(capsys, files["clock"], files["single"], *flags, "--output-format", "json")
+    statistics = json.loads(out)["statistics"]
+    assert (statistics["requests"], statistics["by_code"]["AC101"]) == (4, 1)
+    assert [p["record"] for p in statistics["predictions"]] == [1, 2, 3, 1]
+    assert sum(p["prompt_tokens"] for p in statistics["predictions"]) == statistics["prompt_tokens"]
+    _, text, _ = run_main(capsys, files["clock"], *flags)
+    assert "volatile-time" in text and "served by a warm cache" in text
+
+
+def test_json_lines(capsys, files, tokenizer_folder):
+    arguments = (files["clock"], files["broken"], "--tokenizer", str(tokenizer_folder), "--output-format", "jsonl")
+    _, out, _ = run_main(capsys, *arguments)
+    assert {json.loads(line)["code"] for line in out.splitlines()} >= {"AC101", "AC903"}
+
+
+def test_github_commands_name_file_line_and_title(capsys, tmp_path, tokenizer_folder):
+    file = write_jsonl(tmp_path / "a,b:c%.jsonl", CLOCK)
+    _, out, _ = run_main(capsys, str(file), "--tokenizer", str(tokenizer_folder), "--output-format", "github")
+    [line] = out.splitlines()
+    assert line.startswith(f"::error file={tmp_path}/a%2Cb%3Ac%25.jsonl,line=2,title=agentcache AC101 volatile-time::")
+    assert "tokens lost" in line
+
+
+def test_full_output_marks_what_differs(capsys, files, tokenizer_folder):
+    _, out, _ = run_main(capsys, files["clock"], "--tokenizer", str(tokenizer_folder))
+    lines = out.splitlines()
+    assert lines[0].startswith("error AC101 volatile-time: ")
+    assert lines[1].startswith(f"  --> {files['clock']}:2  messages[0].content, character 21")
+    before, after, marks = lines[2:5]
+    start, end = marks.index("^"), marks.rindex("^") + 1
+    assert (before[start:end], after[start:end]) == ("0:05", "1:47")
+    assert "\x1b" not in out
+    assert "prompt tokens are computed again" in lines[-1]
+
+
+def test_a_clean_run_says_so(capsys, files, tokenizer_folder):
+    for style in ("full", "concise"):
+        _, out, _ = run_main(capsys, files["clean"], "--tokenizer", str(tokenizer_folder), "--output-format", style)
+        assert out == "No findings in 3 requests of 1 session.\n"
+
+
+def test_a_prompt_cannot_command_the_terminal(tokenizer_folder, tmp_path, capsys):
+    evil = chat(lambda turn: f"\x1b]0;owned\x07 [bold]It is {STAMPS['second'][turn]}. \x1b[2J " + INSTRUCTIONS)
+    file = write_jsonl(tmp_path / "evil.jsonl", evil)
+    _, out, _ = run_main(capsys, str(file), "--tokenizer", str(tokenizer_folder))
+    assert "\x1b" not in out and "\\u001b" in out and "[bold]" in out
+
+
+def test_colours_are_for_terminals():
+    screen = io.StringIO()
+    terminal.write_rule(RULES[0], Console(file=screen, force_terminal=True, color_system="standard"))
+    assert "\x1b[" in screen.getvalue()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_every_rule_explains_itself(capsys, rule):
+    code, out, _ = run_main(capsys, "rule", rule.code.lower())
+    assert code == 0
+    for heading in (rule.code, rule.name, "What it reports", "Why it matters", "Bad", "Good", "Fix"):
+        assert heading in out
+
+
+def test_the_list_of_rules(capsys):
+    code, out, _ = run_main(capsys, "rule")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == [rule.code for rule in RULES]
