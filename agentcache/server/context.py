@@ -49,8 +49,8 @@ class Context:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a raw prompt, begun as the model expects.
 
-        Control tokens spelled out in it stay ordinary text unless the server was started with ``--allow-special-tokens``.
+        Whoever sends a raw prompt writes all of it, role markers too, so control tokens that it spells out are parsed;
+        text inside chat messages never becomes one (see ``ChatRenderer``).
         """
-        return self.engine.tokenizer.encode(
-            text, add_special_tokens=add_special_tokens, parse_special=self.settings.allow_special_tokens
-        )
+        tokenizer = self.engine.tokenizer
+        return tokenizer.encode_prompt(text) if add_special_tokens else tokenizer.encode(text)

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from agentcache.server.errors import ApiError
+from agentcache.server.errors import ApiError, bad_field
 
 MAX_DEPTH = 64
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -45,7 +45,8 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
     Raises:
         ApiError: 400 for anything but one JSON object, for nesting beyond ``MAX_DEPTH``, for NaN, Infinity and numbers
-            that overflow, and for text that is not valid Unicode; the field is named.
+            that overflow; the field is named.  Half a surrogate pair in text becomes U+FFFD, as it does in browsers:
+            agents cut text between the halves, and a history that holds such a cut must stay servable.
     """
     odd: list[str] = []
 
@@ -68,34 +69,36 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     # A body without enough brackets cannot be too deep; a long list of token ids is not walked for nothing.
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise _not_json(f"it is nested deeper than {MAX_DEPTH} levels")
-    if odd or _SURROGATE_ESCAPE.search(raw):
-        _refuse_flaws(value)
+    if odd:
+        path, number_found = next(_infinite("", value), ("body", odd[0]))  # a later twin of a key may hide it
+        field = path.partition(".")[0].partition("[")[0]
+        message = f"{path}: got {number_found}, expected a finite number"
+        raise ApiError(400, message, param=field, code="invalid_value")
+    if _SURROGATE_ESCAPE.search(raw):
+        # Two salts must never become one.
+        if _LONE_SURROGATE.search(str(value.get("cache_salt", ""))):
+            raise bad_field("cache_salt", "got text with half a surrogate pair, expected valid Unicode")
+        value = _mended(value)
     return value
 
 
-def _refuse_flaws(value: dict[str, Any]) -> None:
-    for path, item in _leaves(value):
-        field = path.partition(".")[0].partition("[")[0]
-        if isinstance(item, float) and not math.isfinite(item):
-            raise ApiError(400, f"{path}: got {item}, expected a finite number", param=field, code="invalid_value")
-        if isinstance(item, str) and _LONE_SURROGATE.search(item):
-            message = f"{path}: got text with half a surrogate pair (\\uD800 to \\uDFFF), expected valid Unicode"
-            raise ApiError(400, message, param=field, code="invalid_value")
+def _infinite(path: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _infinite(f"{path}.{key}" if path else key, item)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _infinite(f"{path}[{i}]", item)
 
 
-def _leaves(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Paths and values of all scalars and keys; the depth was checked before."""
-    stack: list[tuple[str, Any]] = [("", value)]
-    while stack:
-        path, item = stack.pop()
-        if isinstance(item, dict):
-            for key, child in item.items():
-                yield path or "body", key
-                stack.append((f"{path}.{key}" if path else key, child))
-        elif isinstance(item, list):
-            stack.extend((f"{path}[{i}]", child) for i, child in enumerate(item) if type(child) is not int)
-        else:
-            yield path, item
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_mended(key): _mended(item) for key, item in value.items()}
+    return [_mended(item) for item in value] if isinstance(value, list) else value
 
 
 def _deeper_than(value: Any, levels: int) -> bool:

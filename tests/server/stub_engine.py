@@ -22,6 +22,9 @@ class ByteTokenizer:
     def encode(self, text, *, add_special_tokens=False, parse_special=True):
         return list(text.encode())
 
+    def encode_prompt(self, text):
+        return self.encode(text)
+
     def decode(self, ids, *, skip_special_tokens=True):
         return bytes(i for i in ids if i < 256).decode("utf-8", "replace")
 

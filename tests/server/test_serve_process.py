@@ -1,0 +1,122 @@
+"""The served process: its banner, its signals, its exit code, and its figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from live import drain
+
+
+@contextmanager
+def served(folder, *flags):
+    """``agentcache serve`` on a free port; yields (process, address, lines printed so far)."""
+    command = [sys.executable, "-m", "agentcache", "serve", "--model", str(folder), "--device", "cpu", "--port", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    process = subprocess.Popen(
+        [*command, "--threads", "1", "--num-pages", "64", *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Ctrl-C" in line:
+                break
+        address = re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))
+        assert address, "".join(lines) + process.stderr.read()
+        yield process, address[0], lines
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_streams_with_an_error_event_and_exits_with_0(tiny, number):
+    with served(tiny.folder) as (process, address, lines):
+        assert "64 of 16 tokens" in "".join(lines)
+        assert httpx.get(address + "/health").json() == {"status": "ok"}
+        with httpx.stream(
+            "POST", address + "/v1/completions", json={"prompt": [1, 2, 3], "stream": True}, timeout=30
+        ) as reply:
+            incoming = reply.iter_lines()
+            next(incoming)
+            process.send_signal(number)
+            began = time.monotonic()
+            rest = [line for line in incoming if line]
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2].removeprefix("data: "))["error"]["code"] == "shutting_down"
+        assert process.wait(timeout=10) == 0
+        assert time.monotonic() - began < 10
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_an_address_that_is_taken_is_a_sentence_and_exit_code_2(tiny):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, "-m", "agentcache", "serve", "--model", str(tiny.folder), "--device", "cpu"]
+        done = subprocess.run(
+            [*command, "--num-pages", "8", "--port", str(taken.getsockname()[1])],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert "--port" in done.stderr and "Traceback" not in done.stderr
+
+
+def parse_metrics(text):
+    return {
+        name + (labels or ""): float(value)
+        for name, labels, value in re.findall(r"^([a-z:_]+)(\{.*?\})? (\S+)$", text, re.MULTILINE)
+    }
+
+
+def test_metrics_add_up_and_twins_agree(server, tiny):
+    before = parse_metrics(server.http.get("/metrics").text)
+    prompt = list(range(100, 170))
+    threads = [
+        threading.Thread(target=server.complete, args=(prompt,), kwargs={"max_tokens": 5, "cache_salt": "metrics"})
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    drain(server)
+    after = parse_metrics(server.http.get("/metrics").text)
+
+    def gained(name):
+        return after[name] - before.get(name, 0)
+
+    states = ("free", "live", "cached", "pinned")
+    assert sum(after[f'agentcache_pages{{state="{s}"}}'] for s in states) == after["agentcache_pages_total"] == 256
+    assert gained("agentcache_prompt_tokens_total") == 210
+    assert gained("agentcache_generation_tokens_total") == 15
+    cached = gained('agentcache_cached_tokens_total{tier="device"}')
+    assert cached in (64, 69, 128, 133, 138)
+    label = f'{{model_name="{server.engine.info.model_name}"}}'
+    assert gained(f"vllm:prompt_tokens_total{label}") == gained(f"vllm:prefix_cache_queries_total{label}") == 210
+    assert gained(f"vllm:prefix_cache_hits_total{label}") == cached
+    assert gained("agentcache_time_to_first_token_seconds_count") == 3
+    assert gained("agentcache_inter_token_latency_seconds_count") == 12
+    assert gained(f"vllm:time_to_first_token_seconds_count{label}") == 3
+    assert gained("agentcache_queue_time_seconds_count") == 3
+    assert gained("agentcache_request_prompt_tokens_sum") == 210
+    assert gained("agentcache_steps_total") >= 5
+    assert after['agentcache_requests{state="running"}'] == after['agentcache_requests{state="waiting"}'] == 0
+    assert after[f"vllm:kv_cache_usage_perc{label}"] == 0
+    success = f'vllm:request_success_total{{finished_reason="length",model_name="{server.engine.info.model_name}"}}'
+    assert gained(success) == 3
+    assert sum(value - before.get(name, 0) for name, value in after.items() if "agentcache_miss_total" in name) >= 1
