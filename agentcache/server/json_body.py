@@ -78,7 +78,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
         # Two salts must never become one.
         if _LONE_SURROGATE.search(str(value.get("cache_salt", ""))):
             raise bad_field("cache_salt", "got text with half a surrogate pair, expected valid Unicode")
-        value = _mended(value)
+        value = {_mended(key): _mended(item) for key, item in value.items()}
     return value
 
 
