@@ -142,14 +142,15 @@ def _from_hub(repository: str, name: str, say: Progress, *, cached_first: bool =
         raise UnsupportedModelError(f"{where}: the hub gives it only to accounts that accepted its terms") from None
     except RepositoryNotFoundError:
         raise UnsupportedModelError(f"{where}: the hub has no such public model") from None
-    except LocalEntryNotFoundError:
+    except LocalEntryNotFoundError as error:
+        reason = _first_line(error.__cause__ or error)
         raise UnsupportedModelError(
-            f"{where}: not in the local cache, and the Hugging Face hub cannot be reached from here"
+            f"{where}: not in the local cache, and the Hugging Face hub cannot be reached: {reason}"
         ) from None
     except EntryNotFoundError:
         raise UnsupportedModelError(f"{where}: it has no config.json, so it is not in Hugging Face layout") from None
     except (broken_connection, OSError) as error:
-        raise UnsupportedModelError(f"{where}: fetching it from the hub failed: {error}") from None
+        raise UnsupportedModelError(f"{where}: fetching it from the hub failed: {_first_line(error)}") from None
     return ModelFiles(folder, name, folder.name)
 
 
@@ -173,6 +174,10 @@ def _downloaded(repository: str) -> Path | None:
         return None
     complete = all((folder / name).is_file() for name in ("config.json", "tokenizer.json")) and weight_files(folder)
     return folder if complete else None
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _as_file_name(text: str) -> str:
