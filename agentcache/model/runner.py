@@ -102,11 +102,11 @@ class ModelRunner:
                 continue
             # The row at position p says how likely prompt token p + 1 was.
             following = chunk.sequence.tokens[chunk.start + 1 : min(chunk.end + 1, chunk.sequence.prompt_len)]
-            targets = torch.tensor(following, dtype=torch.int64, device=self.device)
             found: list[TokenLogprob] = []
-            for part in torch.arange(len(following)).split(_LOGIT_ROWS):
-                logits = self.model.logits(hidden[row + int(part[0]) : row + int(part[-1]) + 1])
-                found += logprobs(logits, targets[part], [wanted] * len(part))
+            for at in range(0, len(following), _LOGIT_ROWS):
+                targets = torch.tensor(following[at : at + _LOGIT_ROWS], device=self.device)
+                logits = self.model.logits(hidden[row + at : row + at + len(targets)])
+                found += logprobs(logits, targets, [wanted] * len(targets))
             entries.append(found)
         return entries
 
