@@ -30,7 +30,7 @@ _BREAKS = {
     "cold": (
         "AC803",
         "routed-elsewhere",
-        "the server has never seen this beginning: was it restarted, or is it another?",
+        "the server does not have what it computed a turn ago: was it restarted, or is it another?",
     ),
     "evicted": ("AC801", "evicted", "the server needed the pages for other work"),
     "expired": ("AC802", "lease-expired", "the lease on the pages ran out"),

@@ -94,7 +94,7 @@ class Transcript:
         self.pending = []
 
     def kept(self, turns: int | None) -> Transcript:
-        """A copy with the first ``turns`` turns, or (``None``) with everything, pending results included.
+        """A copy with the first ``turns`` turns and nothing behind them, or (``None``) with everything.
 
         Raises:
             ValueError: there are not that many.
@@ -103,8 +103,7 @@ class Transcript:
             return Transcript(self.head, list(self.turns), list(self.pending))
         if not 0 <= turns <= len(self.turns):
             raise ValueError(f"got turn {turns}, expected between 0 and {len(self.turns)} (how many turns are kept)")
-        pending = list(self.pending) if turns == len(self.turns) else []
-        return Transcript(self.head, self.turns[:turns], pending)
+        return Transcript(self.head, self.turns[:turns])
 
     def report(self) -> SessionReport:
         rows = []

@@ -14,6 +14,7 @@ from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk.errors import AgentCacheError
 
 T = TypeVar("T")
+CLOSED = "the client is closed"
 # How many requests run at once is the server's decision: it queues, and says 429 when the queue is full.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
 
@@ -69,6 +70,8 @@ class Transport:
             time.sleep(wait)
 
     def _attempt(self, call: Call[T]) -> httpx.Response:
+        if self._http.is_closed:
+            raise AgentCacheError(CLOSED)
         try:
             response = self._http.send(call.build(self._http), stream=True)
             if response.is_success:
@@ -131,6 +134,8 @@ class AsyncTransport:
             await asyncio.sleep(wait)
 
     async def _attempt(self, call: Call[T]) -> httpx.Response:
+        if self._http.is_closed:
+            raise AgentCacheError(CLOSED)
         try:
             response = await self._http.send(call.build(self._http), stream=True)
             if response.is_success:

@@ -164,6 +164,8 @@ def describe(finding: Finding, detail: str = "") -> str:
     if finding.tokens_lost is not None:
         kind = {"estimate": "about ", "upper_bound": "up to "}.get(finding.tokens_lost_kind or "", "")
         lines.append(f"{kind}{finding.tokens_lost:,} tokens cannot be reused")
-    if finding.before is not None or finding.after is not None:
+    if finding.after is not None:
         lines.append(f"was {finding.before!r}, now {finding.after!r}")
+    elif finding.before is not None:
+        lines.append(f"the text is {finding.before!r}")
     return "\n  ".join(lines)

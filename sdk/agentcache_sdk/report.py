@@ -54,5 +54,6 @@ class SessionReport:
         from rich.console import Console
 
         page = io.StringIO()
-        Console(file=page, width=100).print(self.__rich__())
-        return page.getvalue().rstrip("\n")
+        # Plain whatever the environment says about colours: this text also goes into logs and files.
+        Console(file=page, width=100, color_system=None, force_terminal=False).print(self.__rich__())
+        return "\n".join(line.rstrip() for line in page.getvalue().splitlines())

@@ -95,7 +95,9 @@ class Session:
         return tuple(Session(self._transport, core) for core in self._core.fork(n, at_turn))
 
     def rollback(self, to_turn: int) -> None:
-        """Keep the first ``to_turn`` turns and drop the rest (0 keeps only the system text).
+        """Keep the first ``to_turn`` turns and drop the rest, tool results that were not sent yet included.
+
+        0 keeps only the system text.
 
         Raises:
             ValueError: there are not that many turns.

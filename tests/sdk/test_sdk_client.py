@@ -258,6 +258,21 @@ def test_connections_are_reused_after_streams(wire: WireServer, client: Client) 
     assert len(ports) == 1
 
 
+def test_a_closed_client_says_so(wire: WireServer) -> None:
+    client = Client(wire.url)
+    client.close()
+    with pytest.raises(AgentCacheError, match="the client is closed"):
+        client.chat(HELLO)
+
+    async def run() -> None:
+        async with AsyncClient(wire.url) as twin:
+            pass
+        with pytest.raises(AgentCacheError, match="the client is closed"):
+            await twin.chat(HELLO)
+
+    asyncio.run(run())
+
+
 def test_stream_flags_belong_to_the_method(client: Client) -> None:
     with pytest.raises(TypeError, match="stream_chat"):
         client.chat(HELLO, stream=True)

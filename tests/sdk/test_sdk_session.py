@@ -239,6 +239,17 @@ def test_rollback_keeps_whole_turns(wire: WireServer, client: Client) -> None:
     assert wire.chats[-1]["messages"][:3] == list(kept)
 
 
+def test_rollback_drops_results_that_were_not_sent_and_a_fork_keeps_them(client: Client) -> None:
+    with client.session(tools=[read_file]) as session:
+        call = session.send("use the tool").tool_calls[0]
+        session.tool_result(call.id, "wrong")
+        (fork,) = session.fork()
+        session.rollback(session.mark())
+        session.tool_result(call.id, "right")
+        assert (fork.messages[-1]["content"], session.messages[-1]["content"]) == ("wrong", "right")
+        assert session.send().text
+
+
 def test_messages_are_a_view_that_cannot_change_the_session(client: Client) -> None:
     with client.session(system=SYSTEM, tools=[read_file]) as session:
         session.send("use the tool")
@@ -287,7 +298,10 @@ def test_ttl_is_checked(client: Client, ttl: str | float, fine: bool) -> None:
             client.session(ttl=ttl)
 
 
-def test_the_report_shows_what_each_turn_cost_and_why(wire: WireServer, client: Client) -> None:
+def test_the_report_shows_what_each_turn_cost_and_why(
+    wire: WireServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     miss = {"code": "evicted", "at_token": 16, "detail": "pages were needed"}
     wire.reports.extend([{}, {"cached_tokens": 16, "miss": miss}])
     with client.session(system=SYSTEM, ignore="AC8") as session:
@@ -297,6 +311,7 @@ def test_the_report_shows_what_each_turn_cost_and_why(wire: WireServer, client: 
     assert (row.sent, row.cached, row.lost) == (second.usage.prompt_tokens, 16, first.usage.prompt_tokens - 16)
     assert row.computed == second.cache.computed_tokens
     printed = str(report)
+    assert "\x1b" not in printed
     assert "evicted: pages were needed" in printed
     assert f"{first.usage.prompt_tokens - 16:,}" in printed
 
