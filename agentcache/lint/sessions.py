@@ -15,6 +15,8 @@ from agentcache.lint.prompt import SHARED_ROLES, Prompt
 from agentcache.lint.records import Record
 from agentcache.lint.times import mask_times
 
+_SHARING_A_MESSAGE = 8
+"""Sessions remembered for one message; many agents may be given the same task."""
 _KEPT_DIGESTS = 200_000
 _KEPT_CHARS = 64_000_000
 """Characters of prompts kept for comparison, over all sessions; the sessions used longest ago go first."""
@@ -59,8 +61,9 @@ class SessionBook:
     count: int = 0
     _recent: OrderedDict[int, Session] = field(default_factory=OrderedDict)
     _named: dict[str, int] = field(default_factory=dict)
-    _by_message: dict[tuple[str | None, int], int] = field(default_factory=dict)
+    _by_message: dict[tuple[str | None, int], tuple[int, ...]] = field(default_factory=dict)
     _masked: dict[int, int] = field(default_factory=dict)
+    _sweep_at: int = _KEPT_DIGESTS
     _chars: int = 0
 
     def assign(self, record: Record) -> Session:
@@ -80,7 +83,8 @@ class SessionBook:
         session.digests, session.system = digests, system
         if name is None:
             for digest in digests:
-                self._by_message[scope, digest] = session.number
+                others = [number for number in self._by_message.get((scope, digest), ()) if number != session.number]
+                self._by_message[scope, digest] = (*others[1 - _SHARING_A_MESSAGE :], session.number)
         return session
 
     def get(self, number: int | None) -> Session | None:
@@ -97,8 +101,9 @@ class SessionBook:
         while self._chars > self.kept_chars and len(self._recent) > 1:
             _, oldest = self._recent.popitem(last=False)
             self._chars -= oldest.chars
-        if len(self._by_message) > 16 * len(self._recent) + 100_000:
+        if len(self._by_message) > self._sweep_at:
             self._forget_gone()
+            self._sweep_at = 2 * len(self._by_message) + _KEPT_DIGESTS
 
     def _digests(self, body: Mapping[str, Any]) -> tuple[int, ...]:
         """A hash a message; texts that differ only by a time have the same."""
@@ -118,7 +123,7 @@ class SessionBook:
         return self.get(self._named.get(name))
 
     def _find_continued(self, scope: str | None, digests: tuple[int, ...], system: str) -> Session | None:
-        numbers = {self._by_message.get((scope, digest)) for digest in digests}
+        numbers = {number for digest in digests for number in self._by_message.get((scope, digest), ())}
         best: tuple[tuple[bool, int, int], Session] | None = None
         for session in filter(None, map(self.get, numbers)):
             common = len(set(digests) & set(session.digests))
@@ -131,7 +136,11 @@ class SessionBook:
         return None if best is None else best[1]
 
     def _forget_gone(self) -> None:
-        self._by_message = {key: number for key, number in self._by_message.items() if number in self._recent}
+        self._by_message = {
+            key: kept
+            for key, numbers in self._by_message.items()
+            if (kept := tuple(number for number in numbers if number in self._recent))
+        }
         self._named = {name: number for name, number in self._named.items() if number in self._recent}
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 _TIME = r"""
-    (?: (?:[01]?\d|2[0-3]) : [0-5]\d (?P<second> : (?:[0-5]\d|60) (?P<fraction> [.,]\d{1,9} )? )? (?: \s?[AaPp]\.?[Mm]\b\.? )?
+    (?: (?:[01]?\d|2[0-3]) : [0-5]\d (?P<second> : (?:[0-5]\d|60) (?P<fraction> [.,]\d{1,9} )? )?
+        (?: \s? [AaPp] (?: [Mm]\b | \.[Mm]\. ) )?
       | (?: 1[0-2] | 0?[1-9] ) \s? [AaPp][Mm] )
     (?: \s?Z\b | \s? [+-]\d\d:?\d\d | \s? (?:UTC|GMT|[A-Z]{1,3}[SD]T) (?: [+-]\d{1,2} )? )?
 """
