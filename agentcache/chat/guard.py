@@ -31,6 +31,8 @@ from agentcache.errors import ChatTemplateError
 
 _FREE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 """The private-use areas of Unicode."""
+_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
+"""One unit of a character as JSON escapes it."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,8 @@ class _Placeholders:
     """Hands out private-use characters that do not occur in ``taken``, as they are or as JSON escapes them."""
 
     def __init__(self, taken: str) -> None:
-        self._taken = taken
+        self._taken = set(taken)
+        self._taken_units = set(_ESCAPE.findall(taken))
         self._candidates = (chr(code) for area in _FREE for code in area)
         self._chars: dict[str, str] = {}
         self._spare = self._next()
@@ -207,7 +210,7 @@ class _Placeholders:
 
     def _next(self) -> str:
         for char in self._candidates:
-            if char not in self._taken and _escaped(char) not in self._taken:
+            if char not in self._taken and not self._taken_units.issuperset(_ESCAPE.findall(_escaped(char))):
                 return char
         raise ChatTemplateError(
             "messages: got text that uses every private-use character of Unicode together with control tokens, "

@@ -192,6 +192,12 @@ class ChatRenderer:
         return _Frame(tools, dict(template_kwargs or {}), prepared)
 
     def _text(self, frame: _Frame, messages: list[Message], add_generation_prompt: bool) -> GuardedText:
+        try:
+            return self._guarded_text(frame, messages, add_generation_prompt)
+        except RecursionError:
+            raise ChatTemplateError("messages: nested too deeply", "messages", "invalid_value") from None
+
+    def _guarded_text(self, frame: _Frame, messages: list[Message], add_generation_prompt: bool) -> GuardedText:
         prepared = frame.template
         messages, tools = prepared.shapes.fit(messages, frame.tools)
         typed: dict[str, Any] = {"documents": None, **frame.variables, "messages": messages, "tools": tools}
