@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class _Reply:
             turn=turn,
             reply=self.text,
             ttft=self.arrivals[0] - self.sent,
-            gaps=tuple(b - a for a, b in zip(self.arrivals, self.arrivals[1:], strict=False)),
+            gaps=tuple(b - a for a, b in pairwise(self.arrivals)),
             prompt_tokens=self.usage.get("prompt_tokens"),
             cached_tokens=details.get("cached_tokens"),
             output_tokens=self.usage.get("completion_tokens"),

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Baseline:
             turn=turn,
             reply=text,
             ttft=clock.arrivals[0] - sent,
-            gaps=tuple(b - a for a, b in zip(clock.arrivals, clock.arrivals[1:], strict=False)),
+            gaps=tuple(b - a for a, b in pairwise(clock.arrivals)),
             prompt_tokens=length,
             cached_tokens=0,
             output_tokens=len(new),

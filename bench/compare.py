@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
@@ -144,7 +145,10 @@ def table_of(ours: Sequence[Side], baseline: Sequence[Side]) -> Table:
     runs = f", medians of {len(ours)} runs" if len(ours) > 1 else ""
     line = ours[0].line
     table = Table(
-        title=f"{line['agents']} agents x {line['turns']} turns{runs}", title_justify="left", title_style="bold"
+        title=f"{line['agents']} agents x {line['turns']} turns{runs}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
     )
     table.add_column("")
     for heading in ("agentcache", "generate", "ratio") if baseline else ("agentcache",):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,17 +36,28 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class TurnRow:
-    """What one turn did and cost.  ``messages`` is the whole prompt as it was sent; ``ttft_s`` is in seconds."""
+    """One turn of an agent: the tool whose result was sent, the whole prompt, the reply, seconds to its first text."""
 
     agent: str
-    turn: int
-    call: str
-    reply: str
-    prompt_tokens: int
-    cached_tokens: int
-    computed_tokens: int
+    number: int
+    call: PlannedCall
+    messages: tuple[dict[str, Any], ...]
+    turn: Turn
     ttft_s: float
-    messages: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.turn.usage.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        return self.turn.usage.cached_tokens
+
+    @property
+    def computed_tokens(self) -> int:
+        """As the server reports it; a server other than agentcache has no such figure."""
+        reported = self.turn.cache.computed_tokens
+        return self.prompt_tokens - self.cached_tokens if reported is None else reported
 
 
 @dataclass(frozen=True)
@@ -78,26 +90,8 @@ class CodeReader:
                 text = f"{call.question}\n\nResult of {call}:\n{result}"
                 turn, ttft = await timed(session.stream(text, max_tokens=self.max_tokens, temperature=0))
                 # All but the reply is what was sent.
-                yield self.row(number, call, turn, ttft, session.messages[:-1])
+                yield TurnRow(self.name, number, call, session.messages[:-1], turn, ttft)
                 call = plan.next_call(call, result)
-
-    def row(
-        self, number: int, call: PlannedCall | str, turn: Turn, ttft: float, messages: Iterable[dict[str, Any]]
-    ) -> TurnRow:
-        cached = turn.usage.cached_tokens
-        computed = turn.cache.computed_tokens
-        return TurnRow(
-            agent=self.name,
-            turn=number,
-            call=str(call),
-            reply=turn.text.strip(),
-            prompt_tokens=turn.usage.prompt_tokens,
-            cached_tokens=cached,
-            # Servers other than agentcache do not report it.
-            computed_tokens=turn.usage.prompt_tokens - cached if computed is None else computed,
-            ttft_s=ttft,
-            messages=tuple(messages),
-        )
 
 
 async def timed(stream: AsyncChatStream) -> tuple[Turn, float]:
@@ -113,14 +107,19 @@ async def timed(stream: AsyncChatStream) -> tuple[Turn, float]:
 
 def turn_table(title: str, rows: Iterable[TurnRow]) -> Table:
     """One line a turn, the turns of one round together."""
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for heading in ("agent", "turn", "tool call"):
-        table.add_column(heading, no_wrap=True, overflow="ellipsis", max_width=46)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.caption = "prompt, cached, computed: in tokens; computed counts those of the reply too"
+    table.caption_justify = "left"
+    table.add_column("agent", no_wrap=True)
+    table.add_column("turn", justify="right", no_wrap=True)
+    # The only column that gives way in a narrow terminal.
+    table.add_column("tool", max_width=40)
     for heading in ("prompt", "cached", "computed", "first token"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in sorted(rows, key=lambda row: (row.turn, row.agent)):
+    for row in sorted(rows, key=lambda row: (row.number, row.agent)):
+        tool = Text(row.call.label, no_wrap=True, overflow="ellipsis")
         tokens = (f"{row.prompt_tokens:,}", f"{row.cached_tokens:,}", f"{row.computed_tokens:,}")
-        table.add_row(row.agent, str(row.turn), Text(row.call), *tokens, f"{row.ttft_s:.2f} s")
+        table.add_row(row.agent, str(row.number), tool, *tokens, f"{row.ttft_s:.2f} s")
     return table
 
 
@@ -130,9 +129,9 @@ async def _main(args: argparse.Namespace, console: Console) -> None:
     async with AsyncClient(args.base_url, api_key=args.api_key) as client:
         async for row in reader.run(client, args.turns):
             rows.append(row)
-            console.print(f"turn {row.turn}  {row.call}", style="bold", markup=False, highlight=False)
-            console.print(row.reply + "\n", markup=False, highlight=False)
-    console.print(turn_table(f"{args.folder} (tokens)", rows))
+            console.print(f"turn {row.number}  {row.call}", style="bold", markup=False, highlight=False)
+            console.print(row.turn.text.strip() + "\n", markup=False, highlight=False)
+    console.print(turn_table("What every turn cost", rows))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -16,9 +16,10 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -51,10 +52,10 @@ class Pass:
 
     def median_ttft(self, *, first_turns: bool) -> float:
         """Median time to first token: of the first turn of every agent, or of all later ones."""
-        return statistics.median([row.ttft_s for row in self.rows if (row.turn == 1) == first_turns] or [0.0])
+        return statistics.median([row.ttft_s for row in self.rows if (row.number == 1) == first_turns] or [0.0])
 
     def of_agent(self, name: str) -> list[TurnRow]:
-        return sorted((row for row in self.rows if row.agent == name), key=lambda row: row.turn)
+        return sorted((row for row in self.rows if row.agent == name), key=lambda row: row.number)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Demo:
         replays = [self._replaying(reader, with_cache.of_agent(reader.name)) for reader in self.readers]
         without = self._serve(f"{title} off: the same prompts", ("--no-prefix-cache",), replays)
         self.console.print(summary(with_cache, without))
-        same = sum(a.reply == b.reply for a, b in zip(_ordered(with_cache), _ordered(without), strict=True))
+        same = sum(a.turn.text == b.turn.text for a, b in zip(_ordered(with_cache), _ordered(without), strict=True))
         self.console.print(f"{same} of {len(without.rows)} replies are equal with and without the cache.\n")
 
     def _reading(self, reader: CodeReader) -> AgentRun:
@@ -88,7 +89,7 @@ class Demo:
             for row in recorded:
                 stream = client.stream_chat(list(row.messages), max_tokens=reader.max_tokens, temperature=0)
                 turn, ttft = await timed(stream)
-                yield reader.row(row.turn, row.call, turn, ttft, row.messages)
+                yield replace(row, turn=turn, ttft_s=ttft)
 
         return replay
 
@@ -123,12 +124,15 @@ class Demo:
 
                 show()
                 await asyncio.gather(*(follow(agent) for agent in agents))
-        return Pass(tuple(rows), time.perf_counter() - started)
+                wall = time.perf_counter() - started
+        if not self.console.is_terminal:
+            self.console.print()  # where nothing can be redrawn, Live leaves the last line open
+        return Pass(tuple(rows), wall)
 
 
 def summary(with_cache: Pass, without: Pass) -> Table:
     """What the cache saved, line by line."""
-    table = Table(title="The same turns", title_justify="left", title_style="bold")
+    table = Table(title="The same turns", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("")
     for heading in ("cache on", "cache off", "ratio"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -152,7 +156,7 @@ def _ratio(larger: float, smaller: float) -> str:
 
 
 def _ordered(done: Pass) -> list[TurnRow]:
-    return sorted(done.rows, key=lambda row: (row.agent, row.turn))
+    return sorted(done.rows, key=lambda row: (row.agent, row.number))
 
 
 def main(argv: list[str] | None = None) -> int:

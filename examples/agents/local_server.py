@@ -54,19 +54,10 @@ class LocalServer:
 
     def __enter__(self) -> LocalServer:
         self._folder = Path(tempfile.mkdtemp(prefix="agentcache-"))
-        port = _free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "agentcache", "serve", "--host", "127.0.0.1", "--port", str(port)]
-        command += ["--api-key", self.api_key, *self._options]
-        with self.log.open("wb") as log:
-            # In a session of its own, Ctrl-C in the terminal reaches only us, and we stop it in order.
-            self._process = subprocess.Popen(
-                command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
         try:
-            self._wait_until_healthy(self._process)
-        except BaseException:
-            self.stop()
+            self._wait_until_healthy(self._start())
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return self
 
@@ -95,6 +86,18 @@ class LocalServer:
         """The end of the log, with the place where all of it is."""
         lines = self.log.read_text("utf-8", "replace").splitlines() if self.log.is_file() else []
         return "\n".join([*lines[-count:], f"(server log: {self.log})"])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "agentcache", "serve", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--api-key", self.api_key, *self._options]
+        with self.log.open("wb") as log:
+            # In a session of its own, Ctrl-C in the terminal reaches only us, and we stop it in order.
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return self._process
 
     def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
         started = time.monotonic()

@@ -1,7 +1,7 @@
 """Which tool the example agent calls next.
 
-A small model does not drive tools reliably, so the calls are chosen here, from what the tools really answered:
-list the files, read the largest that no call has read yet, search for a name that it defines or imports, read where the name is
+A small model does not drive tools reliably, so the calls are chosen here, from what the tools really answered: list the
+files, read the largest that no call has read yet, search for a name that it defines or imports, read where the name is
 used, and again from the listing.  The same folder gives the same calls.
 """
 
@@ -18,11 +18,12 @@ _HIT = re.compile(r"^(\S+?):(\d+): ", re.M)
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A tool call and what the agent wants to know from it."""
+    """A tool call, what the agent wants to know from it, and a short name for tables."""
 
     name: str
     arguments: dict[str, object]
     question: str
+    label: str
 
     def __str__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
@@ -40,17 +41,18 @@ class ReadingPlan:
     _seen: set[str] = field(default_factory=set)
 
     def first_call(self) -> PlannedCall:
-        return PlannedCall("list_files", {"folder": self.folder}, "Which of these files would you read first, and why?")
+        question = "Which of these files would you read first, and why?"
+        return PlannedCall("list_files", {"folder": self.folder}, question, f"list {self.folder.rpartition('/')[2]}")
 
     def next_call(self, call: PlannedCall, result: str) -> PlannedCall:
         """The call after ``call``, which was answered by ``result``."""
         if call.name == "list_files":
             self._unread = [match[1] for match in _LISTED.finditer(result)]
         if call.name == "read_file" and (names := self._new_names(result)):
-            self._seen.add(names[0])
-            return PlannedCall(
-                "search_text", {"pattern": rf"\b{names[0]}\b"}, f"Who uses {names[0]}, as far as you see?"
-            )
+            name = names[0]
+            self._seen.add(name)
+            question = f"Who uses {name}, as far as you see?"
+            return PlannedCall("search_text", {"pattern": rf"\b{name}\b"}, question, f"search {name}")
         if call.name == "search_text" and (hit := self._new_hit(result)):
             path, line = hit
             return self._read(path, max(1, line - 4), "What happens around the line that was found?")
@@ -61,7 +63,8 @@ class ReadingPlan:
     def _read(self, path: str, start: int, question: str) -> PlannedCall:
         self._seen.add(path)
         self._unread = [other for other in self._unread if other != path]
-        return PlannedCall("read_file", {"path": path, "start": start, "lines": self.lines}, question)
+        label = f"read {path.rpartition('/')[2]}:{start}"
+        return PlannedCall("read_file", {"path": path, "start": start, "lines": self.lines}, question, label)
 
     def _new_names(self, result: str) -> list[str]:
         """Names that the text defines, then those that it imports, without those that were searched for before."""

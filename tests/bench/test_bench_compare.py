@@ -28,9 +28,9 @@ def text_of(ours: list[Side], baseline: list[Side]) -> str:
 def test_the_table_shows_both_sides_and_how_many_times_less_time_one_needs() -> None:
     text = text_of([side(10.0, 900)], [side(60.0, 0)])
     (wall,) = [line for line in text.splitlines() if "wall time" in line]
-    assert [cell.strip() for cell in wall.split("│")[2:5]] == ["10.0 s", "60.0 s", "6.0 x"]
+    assert wall.split()[-6:] == ["10.0", "s", "60.0", "s", "6.0", "x"]
     (cached,) = [line for line in text.splitlines() if "cached tokens" in line]
-    assert [cell.strip() for cell in cached.split("│")[2:5]] == ["900", "0", ""]
+    assert cached.split() == ["cached", "tokens", "900", "0"]
 
 
 def test_a_table_without_baseline_has_one_column() -> None:
@@ -55,10 +55,10 @@ def test_a_server_that_cannot_start_ends_with_its_own_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert main(["--skip-baseline", "--model", "no-such-model"]) == 1
+    assert main(["--skip-baseline", "--", "--page-size", "0"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "no-such-model" in captured.err
+    assert "--page-size" in captured.err
     assert "server log:" in captured.err
 
 
