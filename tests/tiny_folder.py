@@ -70,11 +70,11 @@ def write_tiny_folder(folder: Path, seed: int = 0, **overrides: Any) -> LlamaFor
     return model
 
 
-def greedy(model: LlamaForCausalLM, prompt: list[int], count: int) -> list[int]:
-    """What Hugging Face generates after ``prompt``, without any cache of ours."""
-    ids = torch.tensor([prompt])
+def greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> list[list[int]]:
+    """What Hugging Face generates after each of ``prompts``, which are of one length, without any cache of ours."""
+    ids = torch.tensor(prompts)
     with torch.no_grad():
         out = model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, pad_token_id=0
         )
-    return out[0, len(prompt) :].tolist()
+    return out[:, ids.shape[1] :].tolist()

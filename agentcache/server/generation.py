@@ -164,6 +164,7 @@ class Generation:
         return ApiError(500, output.error or "the request was ended by the server", code="engine_error")
 
     async def _watch(self, receive: Receive) -> None:
+        """A connection whose client closed only its sending half counts as hung up: uvicorn closes the other half."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self.fail(ClientGoneError())

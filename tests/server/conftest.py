@@ -16,7 +16,11 @@ class TinyModel:
 
     def greedy(self, prompt: list[int], count: int) -> list[int]:
         """What Hugging Face generates, without any cache of ours."""
-        return greedy(self.reference, prompt, count)
+        return greedy(self.reference, [prompt], count)[0]
+
+    def greedy_each(self, prompts: list[list[int]], count: int) -> list[list[int]]:
+        """The same for several prompts of one length."""
+        return greedy(self.reference, prompts, count)
 
 
 @pytest.fixture(scope="session")

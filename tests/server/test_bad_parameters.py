@@ -176,7 +176,7 @@ def test_a_bad_value_is_refused_by_name_streamed_or_not(server, expected, path, 
         assert len(error["message"]) < 500, case
         for leaked in ("Traceback", "Error", "Exception", "pydantic", "agentcache.", "Body"):
             assert leaked not in error["message"], case
-        assert seconds < 1, case
+        assert seconds < 2, case
     probe(server, PROBE, expected)
 
 

@@ -279,7 +279,7 @@ def test_a_client_that_hangs_up_is_aborted_at_once(server, engine, how, streamin
     if begun and streaming:
         assert connection.recv(100)
     hang_up(connection, how)
-    wait_for(lambda: engine.running == 0, 0.5)
+    wait_for(lambda: engine.running == 0)
     assert engine.aborted == 1
     emitted = engine.emitted
     time.sleep(0.03)

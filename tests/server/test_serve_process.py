@@ -16,6 +16,11 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from live import drain
+from stub_engine import StubEngine
+
+from agentcache.errors import SettingsError
+from agentcache.server.app import run_server
+from agentcache.settings import Settings
 
 
 @contextmanager
@@ -63,17 +68,13 @@ def test_a_signal_ends_streams_with_an_error_event_and_exits_with_0(tiny, number
         assert "Traceback" not in process.stderr.read()
 
 
-def test_an_address_that_is_taken_is_a_sentence_and_exit_code_2(tiny):
+def test_an_address_that_is_taken_or_unknown_is_a_sentence_that_names_it():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        command = [sys.executable, "-m", "agentcache", "serve", "--model", str(tiny.folder), "--device", "cpu"]
-        done = subprocess.run(
-            [*command, "--num-pages", "8", "--port", str(taken.getsockname()[1])],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-    assert done.returncode == 2
-    assert "--port" in done.stderr and "Traceback" not in done.stderr
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"--host 127.0.0.1 --port {port}: Address already in use"):
+            run_server(StubEngine(), Settings(model="stub", port=port))
+    with pytest.raises(SettingsError, match="--host no-such-host.invalid"):
+        run_server(StubEngine(), Settings(model="stub", host="no-such-host.invalid"))
 
 
 def parse_metrics(text):
