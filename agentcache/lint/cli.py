@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -137,7 +138,10 @@ def _renderer(name: str, template: Path | None) -> ChatRenderer:
             source = template.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise AgentCacheError(f"--template {template}: cannot be read: {error}") from None
-    return ChatRenderer(Tokenizer.from_folder(folder), source)
+    started = (
+        datetime.datetime.now().astimezone()
+    )  # one moment for all requests, or a template's clock would tick in between
+    return ChatRenderer(Tokenizer.from_folder(folder), source, clock=lambda: started)
 
 
 def _model_folder(name: str) -> Path:

@@ -7,6 +7,7 @@ from collections import Counter
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -63,8 +64,11 @@ def write_rule(rule: Rule, console: Console) -> None:
     ):
         console.print(Text(f"\n{heading}", "bold"))
         style = {"Bad": "red", "Good": "green"}.get(heading, "")
-        for line in body.splitlines():
-            console.print(Text(f"  {line}", style), soft_wrap=heading in ("Bad", "Good"))
+        if style:  # examples are copied: they are not wrapped
+            for line in body.splitlines():
+                _print(console, Text(f"  {line}", style))
+        else:
+            console.print(Padding(Text(body), (0, 0, 0, 2), expand=False))
 
 
 def _write_finding(finding: Finding, console: Console) -> None:
