@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from agentcache.server.auth import api_key
-from agentcache.server.bodies import CompletionBody, check
+from agentcache.server.bodies import MAX_PROMPTS, CompletionBody, check
 from agentcache.server.context import Context
 from agentcache.server.errors import bad_field
 from agentcache.server.generation import Delta
@@ -90,7 +90,9 @@ def completions_router(context: Context) -> APIRouter:
         body = check(CompletionBody, parse_object(raw))
         context.check_model(body.model)
         params = sampling_params(body, engine.info.vocab_size)
-        prompts = [prompt_of(item) for item in split_prompts(body.prompt, engine.info.vocab_size)]
+        # More than the queue holds could never be served, however often it is tried again.
+        limit = min(MAX_PROMPTS, context.settings.max_waiting)
+        prompts = [prompt_of(item) for item in split_prompts(body.prompt, engine.info.vocab_size, limit)]
         return Job(body, prompts, params, context.root(key, body.cache_salt))
 
     @router.post("/v1/completions", summary="Continue a prompt", openapi_extra=json_request(CompletionBody))

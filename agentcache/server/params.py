@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentcache.request import SamplingParams
-from agentcache.server.bodies import MAX_PROMPTS, MAX_STOPS, ChatBody, CompletionBody, GenerationBody
+from agentcache.server.bodies import MAX_STOPS, ChatBody, CompletionBody, GenerationBody
 from agentcache.server.errors import bad_field, shown
 
 _TOKEN = re.compile("[0-9]{1,10}")
@@ -117,8 +117,8 @@ def check_tokens(field: str, ids: Sequence[int], vocab_size: int) -> None:
     _in_vocabulary(field, ids, vocab_size)
 
 
-def split_prompts(prompt: str | list[Any], vocab_size: int) -> list[str | list[int]]:
-    """The prompts of a completion: each a text or a list of token ids, none of them empty.
+def split_prompts(prompt: str | list[Any], vocab_size: int, limit: int) -> list[str | list[int]]:
+    """The prompts of a completion: each a text or a list of token ids, none of them empty, ``limit`` at most.
 
     Raises:
         ApiError: 400, saying which entry is wrong.
@@ -130,8 +130,8 @@ def split_prompts(prompt: str | list[Any], vocab_size: int) -> list[str | list[i
     first = prompt[0]
     if isinstance(first, (int, float)):
         return [_ids(prompt, "prompt", vocab_size)]
-    if len(prompt) > MAX_PROMPTS:
-        raise bad_field("prompt", f"got {len(prompt):,} prompts, expected up to {MAX_PROMPTS:,}")
+    if len(prompt) > limit:
+        raise bad_field("prompt", f"got {len(prompt):,} prompts, expected up to {limit:,}")
     if isinstance(first, str):
         return [_text(item, f"prompt[{i}]") for i, item in enumerate(prompt)]
     return [_ids(item, f"prompt[{i}]", vocab_size) for i, item in enumerate(prompt)]

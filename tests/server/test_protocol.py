@@ -153,6 +153,13 @@ def test_a_full_queue_is_429_with_retry_after(server, engine):
         assert reply.json()["error"]["type"] == "rate_limit_error"
 
 
+def test_more_prompts_than_the_queue_holds_is_400_not_429():
+    with live_engine(StubEngine(), Settings(model="stub", max_waiting=2)) as small:
+        reply = small.http.post(TEXT, json={"prompt": [[1], [2], [3]]})
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == "prompt"
+        assert small.complete([[1], [2]], max_tokens=1)
+
+
 def test_one_prompt_of_a_list_that_cannot_be_served_stops_all_before_any_runs(server, engine):
     engine.info = dataclasses.replace(engine.info, max_model_len=100, capacity=100)
     reply = server.http.post(TEXT, json={"prompt": [[1], [1] * 100], "max_tokens": 1})

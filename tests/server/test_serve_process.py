@@ -71,9 +71,9 @@ def test_a_signal_ends_streams_with_an_error_event_and_exits_with_0(tiny, number
 def test_an_address_that_is_taken_or_unknown_is_a_sentence_that_names_it():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"--host 127.0.0.1 --port {port}: Address already in use"):
+        with pytest.raises(SettingsError, match=re.escape(f"--host 127.0.0.1 --port {port}: ")):
             run_server(StubEngine(), Settings(model="stub", port=port))
-    with pytest.raises(SettingsError, match="--host no-such-host.invalid"):
+    with pytest.raises(SettingsError, match=re.escape("--host no-such-host.invalid")):
         run_server(StubEngine(), Settings(model="stub", host="no-such-host.invalid"))
 
 
