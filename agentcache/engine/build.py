@@ -70,7 +70,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     )
     return AsyncEngine(
         core,
-        info=_info(files, settings, bounds, num_pages),
+        info=_info(files, settings, bounds, kv),
         settings=settings,
         tokenizer=tokenizer,
         renderer=ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens),
@@ -79,16 +79,17 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     )
 
 
-def _info(files: ModelFiles, settings: Settings, bounds: Bounds, num_pages: int) -> EngineInfo:
+def _info(files: ModelFiles, settings: Settings, bounds: Bounds, kv: KVStore) -> EngineInfo:
     return EngineInfo(
         model_name=files.name,
         max_model_len=bounds.max_model_len,
         page_size=settings.page_size,
-        num_pages=num_pages,
+        num_pages=kv.num_pages,
         vocab_size=bounds.vocab_size,
         max_running=bounds.max_running,
         capacity=bounds.capacity,
         created=int(time.time()),
+        device=f"{kv.k[0].device}, {str(kv.k[0].dtype).removeprefix('torch.')}",
     )
 
 

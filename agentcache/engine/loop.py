@@ -45,6 +45,8 @@ class EngineInfo:
     max_running: int
     capacity: int
     created: int
+    device: str
+    """Where and in what the model runs, such as ``cpu, float32``."""
 
 
 class OutputStream:
@@ -148,11 +150,12 @@ class AsyncEngine:
         self._thread.start()
 
     async def stop(self) -> None:
-        """End every request with an error and stop the thread.  Idempotent."""
+        """End every request with an error and stop the thread after its current step.  Idempotent."""
         self._stopping.set()
         self._inbox.put(lambda: None)
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        # Polled, not joined on a worker thread: that would keep the process alive for as long as a step hangs.
+        while self._thread.is_alive():
+            await asyncio.sleep(0.005)
 
     def healthy(self) -> tuple[bool, str]:
         """Whether requests can be served, and if not, why."""
@@ -190,8 +193,9 @@ class AsyncEngine:
         def add() -> None:
             try:
                 self._core.add(request)
-            except AgentCacheError as error:  # the queue filled up between the check above and now
-                sink(_refused(str(error)))
+            except AgentCacheError as error:  # checked above; should the engine still refuse, nobody waits for ever
+                for index in range(params.n):
+                    sink(Output(index, "", finish_reason=FinishReason.ERROR, error=str(error)))
             finally:
                 with self._lock:
                     self._queued -= 1
@@ -308,7 +312,3 @@ class AsyncEngine:
 def _push_all(outputs: list[tuple[OutputStream, Output]]) -> None:
     for stream, output in outputs:
         stream.push(output)
-
-
-def _refused(reason: str) -> Output:
-    return Output(0, "", finish_reason=FinishReason.ERROR, error=reason)

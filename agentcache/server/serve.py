@@ -115,7 +115,7 @@ def print_banner(engine: AsyncEngine, settings: Settings, address: str) -> None:
         "address": address,
         "pages": f"{info.num_pages:,} of {info.page_size} tokens ({info.num_pages * info.page_size:,} tokens)",
         "context": f"{info.max_model_len:,} tokens",
-        "device": f"{settings.device}, {settings.dtype}",
+        "device": info.device,
         "keys": f"{len(settings.api_keys)}" if settings.api_keys else "none: open to whoever reaches the address",
     }
     console = Console(highlight=False, soft_wrap=True)

@@ -59,7 +59,9 @@ class Script:
 @dataclass
 class StubEngine:
     script: Script = field(default_factory=Script)
-    info: EngineInfo = field(default_factory=lambda: EngineInfo("stub", 4096, 16, 256, 300, 64, 4096, 1_700_000_000))
+    info: EngineInfo = field(
+        default_factory=lambda: EngineInfo("stub", 4096, 16, 256, 300, 64, 4096, 1_700_000_000, "stub")
+    )
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
     renderer: PlainRenderer = field(default_factory=PlainRenderer)
     root_base: tuple[str, ...] = ("stub",)
