@@ -69,18 +69,18 @@ class LocalServer:
     def stop(self) -> None:
         """Ask the server to end, and end it if it does not.  Harmless when it has ended."""
         process = self._process
-        if process is None:
+        if process is None or process.poll() is not None:
             return
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                pass
-        # What is left of its process group, should it have children.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.terminate()
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            # Also when Ctrl-C comes a second time while we wait.
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     def last_log_lines(self, count: int = 20) -> str:
         """The end of the log, with the place where all of it is."""

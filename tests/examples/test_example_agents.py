@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -97,14 +97,22 @@ def test_the_demo_shows_both_passes_and_leaves_nothing_behind(model: Path, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_a_demo_that_is_ended_stops_its_server(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_ended_while_its_server_loads_leaves_nothing_behind(
+    model: Path, tmp_path: Path, ending: signal.Signals
+) -> None:
     demo = start_demo(model, tmp_path)
-    server = wait_for_server(demo)
-    demo.send_signal(signal.SIGTERM)
-    demo.communicate(timeout=30)
-    assert demo.returncode == 130
-    assert not psutil.pid_exists(server)
-    assert not list(tmp_path.iterdir())
+    server = server_of(demo)
+    demo.send_signal(ending)
+    expect_a_clean_end(demo, server, tmp_path)
+
+
+def test_a_demo_that_is_ended_in_the_middle_of_its_turns_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
+    demo = start_demo(model, tmp_path, turns=200)
+    server = server_of(demo)
+    wait_until(demo, lambda: sum(link.status == psutil.CONN_ESTABLISHED for link in server.net_connections()) == 2)
+    demo.send_signal(signal.SIGINT)
+    expect_a_clean_end(demo, server, tmp_path)
 
 
 def test_a_server_that_refuses_its_options_is_shown_with_its_log(
@@ -115,19 +123,32 @@ def test_a_server_that_refuses_its_options_is_shown_with_its_log(
         LocalServer("--page-size", "0").__enter__()
 
 
-def start_demo(model: Path, temporary: Path) -> subprocess.Popen[str]:
+def start_demo(model: Path, temporary: Path, turns: int = 2) -> subprocess.Popen[str]:
     command = [sys.executable, str(SCRIPTS / "demo.py"), "--model", str(model)]
-    command += ["--agents", "2", "--turns", "2", "--max-tokens", "4"]
+    command += ["--agents", "2", "--turns", str(turns), "--max-tokens", "4"]
     environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
 
 
-def wait_for_server(demo: subprocess.Popen[str]) -> int:
-    """The process id of the demo's server, once it has one."""
+def wait_until(demo: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not (children := psutil.Process(demo.pid).children()):
-        assert demo.poll() is None and time.monotonic() < deadline, "the demo started no server"
-        time.sleep(0.05)
-    return children[0].pid
+    while not happened():
+        assert demo.poll() is None, demo.communicate()
+        assert time.monotonic() < deadline, "the demo did not get there"
+        time.sleep(0.02)
+
+
+def server_of(demo: subprocess.Popen[str]) -> psutil.Process:
+    """The demo's server, once it has started one."""
+    process = psutil.Process(demo.pid)
+    wait_until(demo, lambda: bool(process.children()))
+    return process.children()[0]
+
+
+def expect_a_clean_end(demo: subprocess.Popen[str], server: psutil.Process, temporary: Path) -> None:
+    _, errors = demo.communicate(timeout=30)
+    assert (demo.returncode, errors) == (130, "demo: stopped\n")
+    assert not server.is_running()
+    assert not list(temporary.iterdir())
