@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import types
 from pathlib import Path
@@ -126,6 +127,9 @@ def _serve(options: argparse.Namespace) -> int:
     if overrides["api_keys"] is not None:
         overrides["api_keys"] = tuple(overrides["api_keys"])
     settings = load_settings(overrides, options.config)
+    # Read by OpenMP when torch loads it.  Threads that spin while they wait take the core that the HTTP side or a
+    # neighbour needs, and steps become several times longer; threads that sleep cost next to nothing.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from agentcache.engine.build import build_engine
         from agentcache.server.app import run_server

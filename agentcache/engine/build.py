@@ -74,8 +74,8 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
         settings=settings,
         tokenizer=tokenizer,
         renderer=ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens),
-        # Keys and values depend on the weights, their type and how they were computed: pages never cross those.
-        root_base=(files.revision, str(dtype), "no adapter"),
+        # Keys and values depend on the weights and the type of numbers: pages never cross those.
+        root_base=(files.revision, settings.load_format, str(dtype), "no adapter"),
     )
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError, safe_open
-
 from agentcache.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -52,6 +50,9 @@ class Checkpoint:
         Raises:
             UnsupportedModelError: there are none, or one is broken.
         """
+        # Imported late: the linter finds models through this module, and the base install has no safetensors.
+        from safetensors import SafetensorError, safe_open
+
         paths = weight_files(folder)
         if not paths:
             raise UnsupportedModelError(f"{folder}: no *.safetensors in it{_found_instead(folder)}")
@@ -69,6 +70,8 @@ class Checkpoint:
 
     def tensors(self, wanted: set[str]) -> Iterator[tuple[str, Tensor]]:
         """Yield the wanted tensors, file by file."""
+        from safetensors import safe_open
+
         for path, names in self.files.items():
             with safe_open(path, framework="pt") as opened:
                 for name in names:
