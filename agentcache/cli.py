@@ -6,15 +6,19 @@ import argparse
 import os
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from rich.console import Console
+from rich.markup import escape
 
 from agentcache import __version__
 from agentcache.errors import AgentCacheError, SettingsError
 from agentcache.settings import Settings, default_home, load_settings
+
+T = TypeVar("T")
 
 _GROUPS: dict[str, tuple[str, ...]] = {
     "model": ("model", "load_format", "device", "dtype", "weights", "threads", "home"),
@@ -39,19 +43,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except SettingsError as error:
-        errors.print(f"[bold red]error:[/] {_escape(error)}", highlight=False)
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         return 2
     except AgentCacheError as error:
-        errors.print(f"[bold red]error:[/] {_escape(error)}", highlight=False)
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def _escape(error: Exception) -> str:
-    from rich.markup import escape
-
-    return escape(str(error))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,16 +135,17 @@ def _serve(options: argparse.Namespace) -> int:
         raise AgentCacheError(
             f"serving needs the extra packages, and {error.name} is not installed: pip install 'agentcache[serve]'"
         ) from None
-    console = Console(stderr=True)
-    with console.status("loading") as status:
-        engine = build_engine(settings, progress=lambda text: status.update(_plain(text)))
+    engine = _with_progress(lambda progress: build_engine(settings, progress=progress))
     return run_server(engine, settings)
 
 
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+def _with_progress(work: Callable[[Callable[[str], None]], T]) -> T:
+    """Show what ``work`` reports: as a status line in a terminal, a line each where there is none."""
+    console = Console(stderr=True, soft_wrap=True)
+    if not console.is_terminal:
+        return work(lambda text: console.print(text, markup=False, highlight=False))
+    with console.status("loading") as status:
+        return work(lambda text: status.update(escape(text)))
 
 
 # -- chat and models ----------------------------------------------------------------------------------------------
