@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from agentcache import __version__
 from agentcache.errors import AgentCacheError, SettingsError
-from agentcache.settings import Settings, default_home, load_settings
+from agentcache.settings import DEFAULT_ONLY, Settings, default_home, load_settings
 
 T = TypeVar("T")
 
@@ -96,11 +96,15 @@ def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
     if field.annotation is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=field.description)
         return
+    group.add_argument(flag, choices=_choices(field.annotation), metavar=_metavar(name, field), help=_help(name, field))
+
+
+def _help(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
-    shown = "" if default is None else f" (default: {default})"
-    group.add_argument(
-        flag, choices=_choices(field.annotation), metavar=_metavar(name, field), help=f"{field.description}{shown}"
-    )
+    notes = [] if default is None else [f"default: {default}"]
+    if name in DEFAULT_ONLY:
+        notes.append("not served yet" if default is None else "no other is served yet")
+    return f"{field.description} ({'; '.join(notes)})" if notes else str(field.description)
 
 
 def _choices(annotation: Any) -> tuple[str, ...] | None:

@@ -23,6 +23,19 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+DEFAULT_ONLY = (
+    "weights",
+    "schedule",
+    "preempt",
+    "host_pages",
+    "disk_dir",
+    "store",
+    "kv_events",
+    "public_prefix",
+    "tool_parser",
+)
+"""Settings that this version serves with their default alone; another value is refused at start, never ignored."""
+
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
@@ -112,31 +125,17 @@ class Settings(BaseModel):
                 f"--prefill-chunk {self.prefill_chunk} is smaller than --page-size {self.page_size}: "
                 "a step must be able to fill a page"
             )
-        for name, served in _NOT_YET.items():
-            value = getattr(self, name)
-            if value not in served:
+        for name in DEFAULT_ONLY:
+            value, served = getattr(self, name), Settings.model_fields[name].default
+            if value != served:
                 flag = "--" + name.replace("_", "-")
-                expected = " or ".join(str(v) for v in served if v is not None) or "nothing"
+                expected = "nothing" if served is None else served
                 raise ValueError(f"{flag} {value} is not served by this version (it serves {expected})")
         return self
 
     def keys(self) -> tuple[str, ...]:
         """The API keys in clear, for the one place that compares them."""
         return tuple(key.get_secret_value() for key in self.api_keys)
-
-
-# What SPEC-level flags accept today, beside what they will accept; a value outside is refused at start, never ignored.
-_NOT_YET: dict[str, tuple[Any, ...]] = {
-    "weights": ("native",),
-    "schedule": ("fcfs",),
-    "preempt": ("recompute",),
-    "host_pages": (0,),
-    "disk_dir": (None,),
-    "store": (None,),
-    "kv_events": (None,),
-    "public_prefix": (None,),
-    "tool_parser": ("auto",),
-}
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | None = None) -> Settings:
