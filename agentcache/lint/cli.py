@@ -138,9 +138,8 @@ def _renderer(name: str, template: Path | None) -> ChatRenderer:
             source = template.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise AgentCacheError(f"--template {template}: cannot be read: {error}") from None
-    started = (
-        datetime.datetime.now().astimezone()
-    )  # one moment for all requests, or a template's clock would tick in between
+    # One moment for all requests, or a template's clock would tick in between.
+    started = datetime.datetime.now().astimezone()
     return ChatRenderer(Tokenizer.from_folder(folder), source, clock=lambda: started)
 
 

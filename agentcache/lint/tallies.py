@@ -67,14 +67,12 @@ class Tallies:
                 code=rule.code,
                 name=rule.name,
                 severity=cause.severity,
-                verdict=cause.verdict,
                 location=self._location(prompt, cause.edit.leaf, explained.char, explained.token),
                 session=session.label,
                 compared_to=explained.compared_to,
                 before=cause.before,
                 after=cause.after,
                 tokens_lost_kind="exact",
-                fix=rule.fix,
                 message=cause.message,
                 help=cause.help,
             )
@@ -102,7 +100,6 @@ class Tallies:
             after=suspicion.after,
             tokens_lost=len(prompt.tokens) - (location.token or 0),
             tokens_lost_kind="upper_bound",
-            fix=rule.fix,
             message=suspicion.message,
             help=suspicion.help,
         )

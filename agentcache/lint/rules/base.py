@@ -11,9 +11,9 @@ A rule is one file with one ``RULE``.  Which of the three functions it gives say
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from agentcache.lint.finding import Confidence, Fix, LossKind, Severity, Verdict
+from agentcache.lint.finding import Severity
 from agentcache.lint.leaves import Leaf
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
@@ -48,7 +48,6 @@ class Cause:
     after: str
     message: str
     help: str
-    verdict: Verdict = "waste"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +102,16 @@ class SharePoint:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is wrong with a share point."""
+    """What is wrong with a share point.
+
+    Attributes:
+        tokens_lost: at most, over all sessions.
+    """
 
     severity: Severity
     tokens_lost: int
     message: str
     help: str
-    tokens_lost_kind: LossKind = "upper_bound"
-    confidence: Confidence = "confirmed"
-    verdict: Verdict = "waste"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,6 @@ class Rule:
     bad: str
     good: str
     fix_safety: str
-    fix: Fix = field(default_factory=Fix)
     explain: Callable[[Parting], Cause | None] | None = None
     suspect: Callable[[Prompt], Iterable[Suspicion]] | None = None
     judge: Callable[[SharePoint], Judgement | None] | None = None
