@@ -97,6 +97,47 @@ class RenderedPrompt:
 
 
 @dataclass(frozen=True)
+class RenderedText:
+    """A rendered conversation that is not tokenised yet; ``text`` is what its tokens stand for."""
+
+    text: str
+    _guarded: GuardedText = field(repr=False)
+    _tokenizer: Tokenizer = field(repr=False)
+
+    def encode(self) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids and their character offsets ``[start, end)`` in ``text``."""
+        if self._guarded.aliased is None:
+            return self._tokenizer.encode_with_offsets(self.text)
+        ids, encoding = self._tokenizer.literal.encode(self._guarded.aliased)
+        return ids, self._guarded.offsets(encoding.offsets)
+
+    def encode_from(self, start: int) -> list[int]:
+        """Ids of ``text[start:]``, to be appended to a sequence whose tokens stand for ``text[:start]``.
+
+        Where a token begins at ``start``, these are the ids that the whole text would have there.  They are found from the
+        last control token before it, since nothing merges across one::
+
+            text    ... <|im_start|>assistant⏎ reply <|im_end|>⏎<|im_start|>user⏎ ...
+                                                     ^ anchor  ^ start
+        """
+        if start <= 0:
+            return self.encode()[0]
+        if start >= len(self.text):
+            return []
+        if self._guarded.aliased is not None:
+            return self._behind(*self.encode(), start)
+        anchor = self._tokenizer.last_control_before(self.text, start)
+        ids, offsets = self._tokenizer.encode_with_offsets(self.text[anchor:])
+        return self._behind(ids, [(first + anchor, last + anchor) for first, last in offsets], start)
+
+    def _behind(self, ids: list[int], offsets: list[tuple[int, int]], start: int) -> list[int]:
+        index = next((i for i, (first, _) in enumerate(offsets) if first >= start), len(ids))
+        if index == 0 or offsets[index - 1][1] <= start:
+            return ids[index:]
+        return self._tokenizer.encode(self.text[start:])  # a token lies across the border
+
+
+@dataclass(frozen=True)
 class _Frame:
     """What stays the same for every beginning of one conversation."""
 
@@ -168,10 +209,26 @@ class ChatRenderer:
         """
         plain = normalize_messages(messages)
         frame = self._frame(normalize_tools(tools), template_kwargs)
-        guarded = self._text(frame, plain, add_generation_prompt)
-        ids, offsets = self._tokenize(guarded)
-        spans = MessageSpans(guarded.text, len(plain), lambda count: self._text(frame, plain[:count], False).text)
-        return RenderedPrompt(guarded.text, ids, offsets, spans)
+        rendered = self._rendered(frame, plain, add_generation_prompt)
+        ids, offsets = rendered.encode()
+        spans = MessageSpans(rendered.text, len(plain), lambda count: self._text(frame, plain[:count], False).text)
+        return RenderedPrompt(rendered.text, ids, offsets, spans)
+
+    def render_text(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> RenderedText:
+        """As ``render``, but tokenising only what is asked for: a turn of a long conversation tokenises its own text."""
+        frame = self._frame(normalize_tools(tools), template_kwargs)
+        return self._rendered(frame, normalize_messages(messages), add_generation_prompt)
+
+    def _rendered(self, frame: _Frame, messages: list[Message], add_generation_prompt: bool) -> RenderedText:
+        guarded = self._text(frame, messages, add_generation_prompt)
+        return RenderedText(guarded.text, guarded, self.tokenizer)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Token ids of a raw prompt; see ``Tokenizer.encode_prompt``."""
@@ -207,12 +264,6 @@ class ChatRenderer:
         variables = {**self.tokenizer.named_tokens, **typed, "add_generation_prompt": add_generation_prompt}
         rendered = prepared.template.render(variables, input_size=_size(typed))
         return prepared.guard.restore(without_surrogates(rendered), placeholders)
-
-    def _tokenize(self, guarded: GuardedText) -> tuple[list[int], list[tuple[int, int]]]:
-        if guarded.aliased is None:
-            return self.tokenizer.encode_with_offsets(guarded.text)
-        ids, encoding = self.tokenizer.literal.encode(guarded.aliased)
-        return ids, guarded.offsets(encoding.offsets)
 
 
 def _size(value: Any) -> int:

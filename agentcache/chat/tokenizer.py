@@ -13,7 +13,7 @@ from typing import Any
 import tokenizers
 from tokenizers import processors
 
-from agentcache.chat.controls import LiteralTokenizer, is_marker
+from agentcache.chat.controls import LiteralTokenizer, control_pattern, is_marker
 from agentcache.chat.pieces import PieceRule, piece_rule
 from agentcache.errors import UnsupportedModelError
 
@@ -62,6 +62,7 @@ class Tokenizer:
         self.control_tokens: dict[str, int] = self.special_tokens | {
             text: token for token, text in self.added_tokens.items() if is_marker(text)
         }
+        self._controls = control_pattern(self.control_tokens)
         self.normalizes_controls: bool = self._backend.normalizer is not None and any(
             added[token].normalized for token in self.control_tokens.values()
         )
@@ -119,6 +120,19 @@ class Tokenizer:
         if self._added_bos is not None and ids[1:2] == [self._added_bos]:
             del ids[0]
         return ids
+
+    def last_control_before(self, text: str, position: int) -> int:
+        """Where the last control token that ends at or before ``position`` begins; 0 when there is none."""
+        width = 1024
+        while self._controls is not None:
+            low = max(0, position - width)
+            found = [match.start() for match in self._controls.finditer(text, low, position)]
+            if found:
+                return found[-1]
+            if low == 0:
+                break
+            width *= 4
+        return 0
 
     @property
     def literal(self) -> LiteralTokenizer:
