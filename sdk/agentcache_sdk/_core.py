@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 from agentcache_sdk import _calls
 from agentcache_sdk._calls import Call
 from agentcache_sdk._durations import parse_ttl
-from agentcache_sdk._look import VOLATILE_ADVICE, break_finding, volatile_findings
+from agentcache_sdk._findings import VOLATILE_ADVICE, break_finding, volatile_findings
 from agentcache_sdk._transcript import Message, Transcript
 from agentcache_sdk.cache_warnings import CallSite, WarningSink
 from agentcache_sdk.errors import AgentCacheError, Busy

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentcache_sdk._look import lost_tokens
+from agentcache_sdk._findings import lost_tokens
 from agentcache_sdk.report import ReportRow, SessionReport
 from agentcache_sdk.types import Turn
 
