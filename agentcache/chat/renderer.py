@@ -12,7 +12,8 @@ from agentcache.chat.guard import ControlGuard, GuardedText
 from agentcache.chat.messages import Message, normalize_messages, normalize_tools
 from agentcache.chat.shapes import TemplateShapes
 from agentcache.chat.template import ChatTemplate, Clock
-from agentcache.chat.tokenizer import Tokenizer, without_surrogates
+from agentcache.chat.text import common_length, without_surrogates
+from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import ChatTemplateError
 
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
@@ -63,7 +64,7 @@ class MessageSpans:
     def _end(self, count: int) -> int | None:
         if count not in self._ends:
             try:
-                self._ends[count] = _common_length(self._render_first(count), self._text)
+                self._ends[count] = common_length(self._render_first(count), self._text)
             except ChatTemplateError:
                 self._ends[count] = None
         return self._ends[count]
@@ -275,17 +276,3 @@ def _size(value: Any) -> int:
     if isinstance(value, (list, tuple)):
         return sum(map(_size, value))
     return 0
-
-
-def _common_length(a: str, b: str) -> int:
-    """Length of the common prefix."""
-    if b.startswith(a):
-        return len(a)
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from tokenizers import processors
 
 from agentcache.chat.controls import LiteralTokenizer, control_pattern, is_marker
 from agentcache.chat.pieces import PieceRule, piece_rule
+from agentcache.chat.text import without_surrogates
 from agentcache.errors import UnsupportedModelError
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -236,15 +235,6 @@ def strip_length(text: str, char: str, count: int) -> int:
     while length < min(count, len(text)) and text[length] == char:
         length += 1
     return length
-
-
-def without_surrogates(text: str) -> str:
-    """``text`` with lone surrogates (a JSON body may spell them, no encoder takes them) replaced by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text)
-    return text
 
 
 def read_tokenizer_files(folder: Path) -> TokenizerFiles:

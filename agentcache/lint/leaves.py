@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from agentcache.chat.tokenizer import without_surrogates
+from agentcache.chat.text import without_surrogates
 
 _FIRST_MARK = 0xF0000  # private-use plane: no template and no ordinary text has these
 _LAST_MARK = 0xFFFFD

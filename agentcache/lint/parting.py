@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from agentcache.cache.hashing import TOKEN_BYTES
+from agentcache.chat.text import common_length
 from agentcache.lint.leaves import Leaf
 from agentcache.lint.prompt import Prompt
-
-_S = TypeVar("_S", str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +51,6 @@ def part(earlier: Prompt, later: Prompt, session: int | None) -> Parting | None:
         return None
     token = common_length(earlier.tokens.packed(), later.tokens.packed()) // TOKEN_BYTES
     return Parting(earlier, later, session, char, token, earlier.leaf_at(char), later.leaf_at(char))
-
-
-def common_length(a: _S, b: _S) -> int:
-    """How many leading items are equal; by halving, so that long texts are compared at the speed of memcmp."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def excerpt(text: str, start: int, end: int, around: int = 24) -> str:

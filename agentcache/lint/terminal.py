@@ -11,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from agentcache.chat.text import common_length
 from agentcache.lint.finding import Finding
 from agentcache.lint.formats import exact_loss, loss_words, one_line
 from agentcache.lint.linter import Report
-from agentcache.lint.parting import common_length
 from agentcache.lint.rules.base import Rule
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}

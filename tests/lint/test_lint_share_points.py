@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lint_workloads import INSTRUCTIONS, chat, ids_of
 
-from agentcache.lint.parting import common_length
+from agentcache.chat.text import common_length
 
 PAGE = 16
 TASKS = ("Fix the parser.", "Write the docs.", "Answer the mail.")
