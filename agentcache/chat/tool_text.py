@@ -41,7 +41,7 @@ def call_text(call: Mapping[str, Any]) -> str:
 
 def with_calls(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
     """An assistant's text followed by its calls, a line each."""
-    return "\n".join([content] * bool(content) + [call_text(call) for call in calls])
+    return "\n".join(filter(None, [content, *map(call_text, calls)]))
 
 
 def result_text(content: str) -> str:

@@ -245,7 +245,7 @@ def _token_ids(value: Any) -> frozenset[int]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_text("utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UnsupportedModelError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(raw, dict):
         raise UnsupportedModelError(f"{path}: got {type(raw).__name__}, expected a JSON object")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from agentcache.scheduler.plan import PageCopy
+from agentcache.cache.pages import PageCopy
 from agentcache_kernels import copy_pages
 
 

@@ -48,9 +48,6 @@ def test_no_package_is_called_kernels():
     assert run.stdout.strip() == "None"
 
 
-LAYERS = ["server", "engine", "model", "lint", "scheduler", "chat", "cache"]
-
-
 def test_imports_point_downwards_only():
     """cache knows nobody; chat and scheduler know what is below; the server knows everything and nobody knows it."""
     allowed = {

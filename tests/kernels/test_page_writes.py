@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from agentcache.cache.pages import PageCopy
 from agentcache.model.kv_store import KVStore
-from agentcache.scheduler.plan import PageCopy
 from agentcache_kernels import copy_pages, write_kv
 
 KV_HEADS, NUM_PAGES, PAGE_SIZE, HEAD_DIM = 3, 5, 4, 8

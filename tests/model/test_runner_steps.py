@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from agentcache.cache.pages import PageCopy
 from agentcache.cache.tokens import PagedTokens
 from agentcache.model.kv_store import KVStore
 from agentcache.model.runner import ModelRunner
 from agentcache.model.transformer import Transformer
 from agentcache.request import Request, SamplingParams, Sequence, TokenLogprob
-from agentcache.scheduler.plan import Chunk, PageCopy, StepPlan, StepResult
+from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
 
 PAGE_SIZE = 8
 VOCAB = 512
