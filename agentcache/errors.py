@@ -36,5 +36,9 @@ class QueueFullError(AgentCacheError):
     """More requests wait than ``max_waiting`` allows (HTTP 429)."""
 
 
+class EngineStoppedError(AgentCacheError):
+    """The engine has stopped and takes no requests any more (HTTP 503)."""
+
+
 class InvariantError(AgentCacheError):
     """Something that must always hold does not; see ``check()``."""

@@ -89,18 +89,18 @@ class EngineCore:
         request.arrival = self.clock()
         seed = request.params.seed if request.params.seed is not None else self.seeds.getrandbits(63)
         prompt = PagedTokens(request.prompt, self.manager.page_size, request.root)
-        for index in range(request.params.n):
-            request.sequences.append(
-                Sequence(
-                    request=request,
-                    index=index,
-                    tokens=prompt if index == 0 else prompt.copy(),
-                    prompt_len=len(request.prompt),
-                    max_tokens=room,
-                    seed=seed + index,
-                    text=self.make_text(request.params.stop),
-                )
+        request.sequences = [
+            Sequence(
+                request=request,
+                index=index,
+                tokens=prompt if index == 0 else prompt.copy(),
+                prompt_len=len(request.prompt),
+                max_tokens=room,
+                seed=seed + index,
+                text=self.make_text(request.params.stop),
             )
+            for index in range(request.params.n)
+        ]
         self.scheduler.add(request)
         self._requests[request.request_id] = request
 
@@ -125,11 +125,16 @@ class EngineCore:
                 self._end(sequence, Output(sequence.index, "", finish_reason=FinishReason.ABORT))
 
     def fail_all(self, reason: str) -> None:
-        """End every request with an error; used when the engine stops."""
+        """End every request with an error, whatever else is broken; used when the engine stops."""
         for request in list(self._requests.values()):
             for sequence in request.sequences:
-                if sequence.state is not SequenceState.FINISHED:
+                if sequence.state is SequenceState.FINISHED:
+                    continue
+                try:
                     self._fail(sequence, reason)
+                except Exception:
+                    logger.exception("request %s left something behind", request.request_id)
+                    self._send(sequence, _error(sequence, reason))
 
     # -- one step -------------------------------------------------------------------------------------------------
 
@@ -165,7 +170,7 @@ class EngineCore:
     def _note_admissions(self, plan: StepPlan, now: float) -> None:
         for chunk in plan.chunks:
             sequence = chunk.sequence
-            if sequence.first_scheduled is None:
+            if sequence.index == 0 and sequence.first_scheduled is None:  # a request counts once
                 sequence.first_scheduled = now
                 self.metrics.counters["prompt_tokens"] += sequence.prompt_len
                 self.metrics.counters["cached_tokens"] += sequence.cached_tokens or 0
@@ -179,9 +184,15 @@ class EngineCore:
             for sequence, sample in zip(chunk.samples, drawn, strict=True):
                 if sequence is not chunk.sequence:
                     sequence.prompt_logprobs = chunk.sequence.prompt_logprobs
-                self._accept(sequence, sample, now)
+                try:
+                    self._accept(sequence, sample, now)
+                except Exception:
+                    logger.exception("request %s failed after its step", sequence.request.request_id)
+                    self._fail(sequence, "the engine failed to turn a token of this request into text")
             if chunk.sequence.max_tokens == 0 and chunk.end == len(chunk.sequence.tokens):
-                self._end(chunk.sequence, _final(chunk.sequence, "", FinishReason.LENGTH))
+                for sequence in chunk.sequence.request.sequences:  # nothing is drawn, so the followers end here too
+                    sequence.prompt_logprobs = chunk.sequence.prompt_logprobs
+                    self._end(sequence, _final(sequence, "", FinishReason.LENGTH))
 
     def _accept(self, sequence: Sequence, sample: TokenLogprob, now: float) -> None:
         """Append a drawn token and tell what it added, or how it ended the sequence."""
@@ -231,7 +242,7 @@ class EngineCore:
         """End a sequence with an error, and those that wait for it to compute their prompt."""
         followers = [s for s in sequence.request.sequences if s.state is SequenceState.FOLLOWING]
         for failed in (sequence, *(followers if sequence.index == 0 else ())):
-            self._end(failed, Output(failed.index, "", finish_reason=FinishReason.ERROR, error=reason))
+            self._end(failed, _error(failed, reason))
 
     def _end(self, sequence: Sequence, output: Output) -> None:
         assert output.finish_reason is not None
@@ -322,6 +333,10 @@ def _first_prompt_logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...
     if sequence.prompt_logprobs is None or sequence.output_len > 1:
         return None
     return tuple(sequence.prompt_logprobs)
+
+
+def _error(sequence: Sequence, reason: str) -> Output:
+    return Output(sequence.index, "", finish_reason=FinishReason.ERROR, error=reason)
 
 
 def _final(

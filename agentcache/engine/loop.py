@@ -16,13 +16,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.core import Bounds, EngineCore, check_request
 from agentcache.engine.stats import EngineStats
-from agentcache.errors import AgentCacheError, QueueFullError
+from agentcache.errors import AgentCacheError, EngineStoppedError, QueueFullError
 from agentcache.request import FinishReason, Output, Request, SamplingParams
 from agentcache.settings import Settings
 
@@ -142,6 +142,8 @@ class AsyncEngine:
         self._failures = 0
         self._stats = core.stats()
         self._broken: str | None = None
+        self._ended: str | None = None
+        """Why no call is taken in any more; guarded by the lock, so that none can slip in behind the last one."""
         self._thread = threading.Thread(target=self._run, name="agentcache-engine", daemon=True)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -179,6 +181,7 @@ class AsyncEngine:
         Raises:
             RequestError: it can never be served.
             QueueFullError: too many wait.
+            EngineStoppedError: nothing is served any more.
         """
         loop = asyncio.get_running_loop()
         stream = OutputStream(params.n, lambda: self._inbox.put(lambda: self._core.abort(request_id)))
@@ -193,15 +196,25 @@ class AsyncEngine:
         def add() -> None:
             try:
                 self._core.add(request)
-            except AgentCacheError as error:  # checked above; should the engine still refuse, nobody waits for ever
+            except Exception as error:  # checked above; should the engine still refuse, nobody waits for ever
+                logger.exception("request %s was not taken in", request_id)
+                ours = isinstance(error, AgentCacheError)
+                reason = str(error) if ours else "the engine failed to take the request in"
                 for index in range(params.n):
-                    sink(Output(index, "", finish_reason=FinishReason.ERROR, error=str(error)))
+                    sink(Output(index, "", finish_reason=FinishReason.ERROR, error=reason))
             finally:
                 with self._lock:
                     self._queued -= 1
 
-        self._inbox.put(add)
+        self._post(add)
         return stream
+
+    def _post(self, call: Callable[[], None]) -> None:
+        """Have ``call`` made on the engine's thread; every call that is taken here is made."""
+        with self._lock:
+            if self._ended is not None:
+                raise EngineStoppedError(self._ended)
+            self._inbox.put(call)
 
     @property
     def _bounds(self) -> Bounds:
@@ -239,7 +252,11 @@ class AsyncEngine:
         await self._on_thread(lambda: self._core.faults.arm(site, at, delay_ms))
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
-        """Run ``call`` between two steps."""
+        """Run ``call`` between two steps.
+
+        Raises:
+            EngineStoppedError: no step is made any more.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -255,12 +272,12 @@ class AsyncEngine:
             try:
                 result = call()
             except Exception as error:  # noqa: BLE001  handed to the caller
-                loop.call_soon_threadsafe(settle, None, error)
+                _tell(loop, settle, None, error)
             else:
                 self._stats = self._core.stats()
-                loop.call_soon_threadsafe(settle, result, None)
+                _tell(loop, settle, result, None)
 
-        self._inbox.put(run)
+        self._post(run)
         return await done
 
     # -- the thread -----------------------------------------------------------------------------------------------
@@ -277,7 +294,16 @@ class AsyncEngine:
             self._broken = "the engine stopped after an internal error"
             raise
         finally:
-            self._core.fail_all("the server is shutting down" if self._stopping.is_set() else "the engine stopped")
+            self._end("the server is shutting down" if self._stopping.is_set() else "the engine stopped")
+
+    def _end(self, reason: str) -> None:
+        """Take nothing in any more; what is there, and what came in during the last step, ends with an error."""
+        with self._lock:
+            self._ended = reason
+        try:
+            self._take_in(wait=0)
+        finally:
+            self._core.fail_all(reason)
             self._stats = self._core.stats()
             self._deliver()
 
@@ -303,10 +329,15 @@ class AsyncEngine:
     def _deliver(self) -> None:
         outbox, self._outbox = self._outbox, {}
         for loop, outputs in outbox.items():
-            try:
-                loop.call_soon_threadsafe(_push_all, outputs)
-            except RuntimeError:  # the loop was closed: nobody is left to read
-                logger.debug("dropped %d outputs of a closed event loop", len(outputs))
+            _tell(loop, _push_all, outputs)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    """Make ``call`` on ``loop``; where that was closed, nobody is left to hear it."""
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        logger.debug("an event loop was closed before it was told of %s", call)
 
 
 def _push_all(outputs: list[tuple[OutputStream, Output]]) -> None:

@@ -148,9 +148,10 @@ class Scheduler:
     # -- admission ------------------------------------------------------------------------------------------------
 
     def _admit(self, plan: StepPlan, budget: int) -> None:
+        taken = sum(map(_seats, self.running))
         for queue in (self.preempted, self.waiting):
             for sequence in queue[:_LOOK_AHEAD]:
-                if budget <= 0 or len(self.running) + _seats(sequence) > self.limits.max_running:
+                if budget <= 0 or taken + _seats(sequence) > self.limits.max_running:
                     return
                 try:
                     lease = self._acquire(sequence)
@@ -162,6 +163,7 @@ class Scheduler:
                 if isinstance(lease, Lease):
                     queue.remove(sequence)
                     self._start(sequence, lease)
+                    taken += _seats(sequence)
                     budget -= self._plan_prefill(plan, sequence, budget)
 
     def _acquire(self, sequence: Sequence) -> Lease | Refusal:
@@ -213,6 +215,9 @@ class Scheduler:
             faults += [
                 f"a {name} sequence has{'' if s.lease else ' no'} lease" for s in queue if bool(s.lease) is not must
             ]
+        taken = sum(map(_seats, self.running))
+        if taken > self.limits.max_running:
+            faults.append(f"{taken} seats are taken of {self.limits.max_running}")
         leased = sum(s.lease is not None for s in self.running)
         if leased != self.manager.num_leases:
             faults.append(f"{self.manager.num_leases} leases are open, {leased} sequences run")
@@ -236,7 +241,9 @@ def _decodes(sequence: Sequence) -> bool:
 
 
 def _seats(sequence: Sequence) -> int:
-    """Running seats that an admission takes: its own, and those of the sequences that follow it."""
+    """Running seats that a sequence takes: its own, and those of the sequences that wait to follow it."""
+    if sequence.index or sequence.output_len:
+        return 1  # they follow the first one, until it has drawn a token
     return 1 + sum(s.state is SequenceState.FOLLOWING for s in sequence.request.sequences)
 
 

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from agentcache.errors import AgentCacheError, QueueFullError, RequestError
+from agentcache.errors import AgentCacheError, EngineStoppedError, QueueFullError, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +85,8 @@ def from_runtime(error: AgentCacheError) -> ApiError:
         return ApiError(400, str(error), param=error.param, code=error.code or "invalid_value")
     if isinstance(error, QueueFullError):
         return ApiError(429, str(error), code="queue_full", headers={"retry-after": "1"})
+    if isinstance(error, EngineStoppedError):
+        return ApiError(503, str(error), code="engine_stopped")
     logger.error("the runtime failed", exc_info=error)
     return internal_error()
 

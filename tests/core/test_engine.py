@@ -210,6 +210,174 @@ def test_no_tokens_asked_for_is_an_answer_without_tokens():
     assert sink.finished().report.completion_tokens == 0
 
 
+def test_all_sequences_end_when_no_tokens_are_asked_for():
+    engine = make_engine()
+    prompt = prompt_of(9)
+    sink = ask(engine, "a", prompt, max_tokens=0, n=3, prompt_logprobs=0)
+    run(engine)
+    for index in range(3):
+        final = sink.finished(index)
+        assert final.finish_reason is FinishReason.LENGTH and final.report.completion_tokens == 0
+        assert [entry and entry.token for entry in final.prompt_logprobs] == [None, *prompt[1:]]
+    assert drained(engine)
+    engine.abort("a")
+    assert len(sink.outputs) == 3
+
+
+@pytest.mark.parametrize("budget", [8, 64])
+def test_seats_are_kept_for_sequences_that_follow(budget):
+    engine = make_engine(pages=100, running=4, budget=budget)
+    ask(engine, "several", prompt_of(30), n=4)
+    others = [ask(engine, str(n), prompt_of(9, n)) for n in range(4)]
+    most = 0
+    while engine.has_work:
+        engine.step()
+        most = max(most, len(engine.scheduler.running))
+        assert engine.check() == []
+    assert most == 4
+    assert all(other.tokens() == continuation(prompt_of(9, n), 8) for n, other in enumerate(others))
+
+
+def test_a_request_of_several_sequences_is_counted_once():
+    engine = make_engine(pages=64)
+    ask(engine, "warm", prompt_of(9))
+    run(engine)
+    ask(engine, "several", prompt_of(9), n=4)
+    run(engine)
+    counters, histograms = engine.metrics.counters, engine.metrics.histograms
+    assert counters["prompt_tokens"] == 18
+    assert counters["cached_tokens"] == 8
+    assert counters["generation_tokens"] == 5 * 8
+    for name in ("queue_time_seconds", "request_prompt_tokens", "time_to_first_token_seconds"):
+        assert sum(histograms[name].counts) == 2
+    assert sum(histograms["request_generation_tokens"].counts) == 5
+
+
+def test_a_token_that_cannot_become_text_ends_its_own_request_only():
+    class Stumbling(PlainText):
+        def push(self, token):
+            if self.stop:
+                raise UnicodeError("for this test")
+            return super().push(token)
+
+    engine = make_engine()
+    engine.make_text = Stumbling
+    bad, good = ask(engine, "bad", prompt_of(9), n=2, stop=("x",)), ask(engine, "good", prompt_of(9))
+    run(engine)
+    for index in range(2):
+        assert bad.finished(index).finish_reason is FinishReason.ERROR
+        assert "for this test" not in bad.finished(index).error
+    assert good.tokens() == continuation(prompt_of(9), 8)
+    assert drained(engine)
+
+
+def test_hits_and_misses_are_those_of_the_first_admission_however_often_pages_run_out():
+    engine = make_engine(pages=10, running=6)
+    sinks = [ask(engine, str(n), prompt_of(8, n), max_tokens=24) for n in range(6)]
+    run(engine)
+    assert engine.scheduler.num_preemptions > 0
+    assert engine.manager.events.counts["Hit"] == 6
+    assert engine.metrics.counters["prompt_tokens"] == 6 * 8
+    assert sum(engine.manager.events.misses.values()) == 6
+    assert all(sink.finished().report.cached_tokens == 0 for sink in sinks)
+
+
+def test_a_receiver_that_fails_stops_nobody():
+    engine = make_engine()
+    request, _ = make_request("a", prompt_of(9))
+
+    def broken(_):
+        raise ValueError("for this test")
+
+    request.sink = broken
+    engine.add(request)
+    good = ask(engine, "b", prompt_of(9))
+    run(engine)
+    assert good.tokens() == continuation(prompt_of(9), 8)
+    assert drained(engine)
+
+
+def test_a_smaller_priority_goes_first_and_equals_go_in_order_of_arrival():
+    engine = make_engine(running=1)
+    order = []
+    for name, priority in (("a", 1), ("b", 0), ("c", 1), ("d", -1)):
+        request, _ = make_request(name, prompt_of(6), priority=priority, max_tokens=1)
+        request.sink = lambda output, name=name: order.append(name)
+        engine.add(request)
+    run(engine)
+    assert order == ["d", "b", "a", "c"]
+
+
+def test_nobody_overtakes_a_request_that_waits_for_room():
+    engine = make_engine(pages=10, running=8, budget=64)
+    ask(engine, "runs", prompt_of(20), max_tokens=12)
+    engine.step()
+    ask(engine, "large", prompt_of(30, 1), max_tokens=1)
+    small = ask(engine, "small", prompt_of(4, 2), max_tokens=1)
+    engine.step()
+    assert small.outputs == [] and len(engine.scheduler.waiting) == 2
+    run(engine)
+    assert small.tokens() == continuation(prompt_of(4, 2), 1)
+
+
+def test_those_who_wait_for_another_ones_page_are_overtaken_by_those_who_need_not():
+    engine = make_engine(pages=64, budget=24, running=8)
+    ask(engine, "leader", prompt_of(20))
+    ask(engine, "same", prompt_of(20))
+    other = ask(engine, "other", prompt_of(4, 1))
+    engine.step()
+    assert len(other.tokens()) == 1
+    run(engine)
+
+
+def test_the_last_to_come_is_the_one_who_gives_its_pages_back():
+    engine = make_engine(pages=10, running=4, budget=64)
+    sinks = [ask(engine, str(n), prompt_of(8, n), max_tokens=20) for n in range(3)]
+    run(engine)
+    counts = [sink.finished().report.preemptions for sink in sinks]
+    assert counts[0] == 0 and counts[2] >= 1
+
+
+def test_a_resumed_request_computes_only_what_was_lost():
+    engine = make_engine(pages=8, running=4, budget=64)
+    first = ask(engine, "first", prompt_of(8), max_tokens=16)
+    second = ask(engine, "second", prompt_of(8, 1), max_tokens=12)
+    run(engine)
+    report = second.finished().report
+    assert report.preemptions >= 1
+    # Its own pages stayed as cache unless the first one needed them; what it ran twice is less than all it ran.
+    assert 8 + 11 <= report.computed_tokens < 2 * (8 + 11)
+    assert first.finished().report.computed_tokens == 8 + 15
+
+
+def test_figures_of_the_prompt_survive_the_loss_of_pages():
+    engine = make_engine(pages=9, running=3, budget=5)
+    prompts = [prompt_of(9, n) for n in range(3)]
+    sinks = [ask(engine, str(n), prompt, max_tokens=20, prompt_logprobs=0) for n, prompt in enumerate(prompts)]
+    run(engine)
+    assert engine.scheduler.num_preemptions > 0
+    for prompt, sink in zip(prompts, sinks):
+        figures = [o.prompt_logprobs for o in sink.outputs if o.prompt_logprobs is not None]
+        assert [[entry and entry.token for entry in one] for one in figures] == [[None, *prompt[1:]]]
+        assert sink.tokens() == continuation(prompt, 20)
+
+
+def test_nothing_is_left_behind_by_ten_thousand_requests_in_as_many_namespaces():
+    engine = make_engine(pages=12, budget=32)
+    for n in range(10_000):
+        request, _ = make_request(str(n), [n % 50, 1, 2, 3, 4], root=n.to_bytes(16, "little"), max_tokens=1)
+        engine.add(request)
+        if n % 3 == 0:
+            engine.abort(str(n))
+        engine.step()
+    run(engine)
+    tree = engine.manager.tree
+    assert engine._requests == {} and engine.manager._pending == {}
+    assert len(tree) <= 12 and len(list(tree.roots())) <= 12 and len(tree.queue) <= 12
+    assert len(tree._evicted) <= 1024
+    assert drained(engine)
+
+
 def test_an_end_token_ends_unless_it_is_ignored_and_is_counted_but_not_shown():
     prompt = next(p for p in (prompt_of(5, n) for n in range(10_000)) if continuation(p, 4)[2] == EOS)
     engine = make_engine(eos=[EOS])

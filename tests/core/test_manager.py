@@ -1,5 +1,6 @@
 import pytest
 
+from agentcache.cache.events import PageEvicted
 from agentcache.cache.hashing import namespace_root
 from agentcache.cache.manager import CacheManager, Lease, Refusal
 from agentcache.cache.pages import PageCopy
@@ -158,8 +159,12 @@ def test_forks_that_fill_their_shared_page_in_one_step_publish_it_once():
     assert len(fork.pages) == 2
     trunk.commit(8)  # the trunk wrote the rest of the shared page, as it may only when the fork does not
     assert manager.check() == []
+    fork.commit(8)
+    assert manager.check() == []
     fork.release()
     assert manager.check() == []
+    trunk.release()
+    assert states(manager) == (6, 0, 2)
 
 
 def test_growth_takes_all_it_needs_or_nothing():
@@ -235,3 +240,108 @@ def test_a_miss_says_that_the_page_was_evicted():
     manager.flush()
     miss = acquire(manager, range(12)).miss
     assert miss is not None and miss.code == "evicted" and miss.at_token == 0
+
+
+def test_an_announcement_is_withdrawn_only_by_the_one_who_made_it():
+    manager = CacheManager(16, SIZE)
+    first = acquire(manager, range(8))
+    second = acquire(manager, range(8), reuse=False)  # computes the same pages, because it has to
+    second.release()
+    assert manager.acquire(paged(range(8))) is Refusal.IN_FLIGHT
+    first.release()
+    assert isinstance(manager.acquire(paged(range(8))), Lease)
+
+
+def evictions(manager):
+    """Pages in the order in which they would make room."""
+    order = []
+    manager.events.listen(lambda event: order.append(event.page) if isinstance(event, PageEvicted) else None)
+    manager.flush()
+    return order
+
+
+def test_a_prompt_that_was_hit_twice_outlives_what_was_used_since():
+    manager = CacheManager(16, SIZE)
+    often = serve(manager, [1] * 5).pages[0]
+    for _ in range(2):
+        serve(manager, [1] * 5)
+    later = serve(manager, [2] * 5).pages[0]
+    assert evictions(manager) == [later, often]
+
+
+def test_a_page_that_tokens_were_copied_from_counts_as_hit():
+    manager = CacheManager(16, SIZE)
+    pages = []
+    for head in (1, 2):
+        lease = acquire(manager, [head] * 4)
+        lease.commit(4, output_from=0)
+        lease.release()
+        pages += lease.pages
+    serve(manager, [1, 1, 9])  # two tokens out of the first page
+    assert evictions(manager) == [pages[1], pages[0]]
+
+
+def test_pages_that_hold_a_generated_token_are_output_and_those_before_are_not():
+    manager = CacheManager(16, SIZE)
+    lease = acquire(manager, range(16))
+    lease.commit(16, output_from=8)
+    assert [node.output for node in lease.node.path()] == [False, False, True, True]
+    other = acquire(manager, range(100, 116))
+    other.commit(16, output_from=7)
+    assert [node.output for node in other.node.path()] == [False, True, True, True]
+
+
+def test_what_happens_is_told():
+    manager = CacheManager(4, SIZE)
+    told = []
+    manager.events.listen(told.append)
+    trunk = acquire(manager, range(6))
+    trunk.commit(6)
+    fork = trunk.fork(trunk.tokens.copy())
+    fork.tokens.append(50)
+    assert fork.extend(7)
+    kinds = [type(event).__name__ for event in told]
+    assert kinds == ["Hit", "Missed", "PageStored", "Forked", "PageCopied"]
+    trunk.release()
+    fork.release()
+    told.clear()
+    acquire(manager, [9] * 16)
+    assert [(type(event).__name__, getattr(event, "reason", "")) for event in told] == [
+        ("PageEvicted", "room"),
+        ("Hit", ""),
+        ("Missed", ""),
+    ]
+    assert told[0].age > 0 and told[0].age < manager.tree.clock
+
+
+def test_a_lease_that_waits_for_its_copies_is_not_forked():
+    manager = CacheManager(8, SIZE)
+    serve(manager, range(4))
+    lease = acquire(manager, [0, 1, 9])
+    with pytest.raises(InvariantError, match="before its copies"):
+        lease.fork(lease.tokens.copy())
+
+
+def test_computed_tokens_never_go_back_nor_beyond_the_page_table():
+    manager = CacheManager(8, SIZE)
+    lease = acquire(manager, range(6))
+    lease.commit(5)
+    for wrong in (4, 9):
+        with pytest.raises(InvariantError, match="cannot commit"):
+            lease.commit(wrong)
+    assert manager.check() == []
+
+
+def test_forks_keep_a_twin_alive_for_as_long_as_one_of_them_uses_it():
+    manager = CacheManager(8, SIZE)
+    first = acquire(manager, [1, 2, 3, 4])
+    second = acquire(manager, [1, 2, 3, 4], reuse=False)
+    first.commit(4)
+    second.commit(4)
+    assert second.twins == second.pages
+    fork = second.fork(second.tokens.copy())
+    second.release()
+    assert manager.check() == []
+    assert manager.pool.refs(fork.pages[0]) == 1
+    fork.release()
+    assert manager.check() == []
