@@ -9,14 +9,13 @@ before the baseline runs, so the two never share the processor.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ from typing import Any
 import httpx
 from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.status import Status
 from rich.table import Table
 
 # Run as a file, Python puts this folder on its path, not the one above.
@@ -82,9 +79,7 @@ class Comparison:
 
     def serve_and_replay(self) -> Side:
         """One run against a fresh server with an empty cache."""
-        with contextlib.ExitStack() as stack:
-            with self.console.status("starting the server") as status:
-                server = stack.enter_context(LocalServer("--model", self.model, *self.options, notice=_notice(status)))
+        with LocalServer("--model", self.model, *self.options, console=self.console) as server:
             headers = {"authorization": f"Bearer {server.api_key}"}
             with httpx.Client(base_url=server.url, headers=headers, timeout=300) as http:
                 model = str(http.get("/v1/models").raise_for_status().json()["data"][0]["id"])
@@ -125,10 +120,6 @@ def _warm_up(http: httpx.Client, model: str) -> None:
     body = {"model": model, "messages": messages, "max_tokens": 16, "temperature": 0}
     http.post("/v1/chat/completions", json=body).raise_for_status()
     http.post("/v1/cache/flush").raise_for_status()
-
-
-def _notice(status: Status) -> Callable[[str], None]:
-    return lambda text: status.update(escape(text))
 
 
 def medians(sides: Sequence[Side]) -> dict[str, float | None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import statistics
 import sys
 import time
@@ -22,8 +21,6 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
-from rich.status import Status
 from rich.table import Table
 
 # Run as a file, Python puts this folder on its path, not the top of the checkout.
@@ -94,10 +91,7 @@ class Demo:
         return replay
 
     def _serve(self, title: str, options: Sequence[str], agents: Sequence[AgentRun]) -> Pass:
-        with contextlib.ExitStack() as stack:
-            with self.console.status("starting the server") as status:
-                notice = _notice(status)
-                server = stack.enter_context(LocalServer(*self.options, *options, notice=notice))
+        with LocalServer(*self.options, *options, console=self.console) as server:
             try:
                 return asyncio.run(self._run_agents(title, server, agents))
             except AgentCacheError as error:
@@ -145,10 +139,6 @@ def summary(with_cache: Pass, without: Pass) -> Table:
         "all turns", f"{with_cache.wall_s:.1f} s", f"{without.wall_s:.1f} s", _ratio(without.wall_s, with_cache.wall_s)
     )
     return table
-
-
-def _notice(status: Status) -> Callable[[str], None]:
-    return lambda text: status.update(escape(text))
 
 
 def _ratio(larger: float, smaller: float) -> str:

@@ -12,11 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 import httpx
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
 _STOP_TIMEOUT_S = 15.0
 
@@ -33,17 +36,15 @@ class LocalServer:
 
     Args:
         options: further options of ``agentcache serve``.
-        notice: told what the server is doing while it starts, a few times a second.
+        console: where a line says what the server is doing while it starts.
         timeout_s: how long it may take until it is healthy; the first start converts the model.
     """
 
-    def __init__(
-        self, *options: str, notice: Callable[[str], None] = lambda text: None, timeout_s: float = 900.0
-    ) -> None:
+    def __init__(self, *options: str, console: Console, timeout_s: float = 900.0) -> None:
         self.api_key = secrets.token_hex(8)
         self.url = ""
         self._options = options
-        self._notice = notice
+        self._console = console
         self._timeout_s = timeout_s
         self._folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,7 +56,8 @@ class LocalServer:
     def __enter__(self) -> LocalServer:
         self._folder = Path(tempfile.mkdtemp(prefix="agentcache-"))
         try:
-            self._wait_until_healthy(self._start())
+            with self._console.status("starting the server") as status:
+                self._wait_until_healthy(self._start(), status)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -99,7 +101,7 @@ class LocalServer:
             )
         return self._process
 
-    def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_healthy(self, process: subprocess.Popen[bytes], status: Status) -> None:
         started = time.monotonic()
         with httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {self.api_key}"}, timeout=5) as http:
             while not _answers(http):
@@ -110,7 +112,7 @@ class LocalServer:
                     )
                 if waited > self._timeout_s:
                     raise ServerFailedError(f"the server was not healthy after {waited:.0f} s\n{self.last_log_lines()}")
-                self._notice(f"starting the server, {waited:.0f} s: {self._last_line()}")
+                status.update(escape(f"starting the server, {waited:.0f} s: {self._last_line()}"))
                 time.sleep(0.25)
 
     def _last_line(self) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from live import LiveServer, drain, live_server
+from rich.console import Console
 from tiny_chat import write_tiny_chat_model
 
 from agentcache_sdk import AsyncClient
@@ -120,7 +121,7 @@ def test_a_server_that_refuses_its_options_is_shown_with_its_log(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ServerFailedError, match=r"(?s)status 2.*--page-size.*server log: .*server\.log"):
-        LocalServer("--page-size", "0").__enter__()
+        LocalServer("--page-size", "0", console=Console(quiet=True)).__enter__()
 
 
 def start_demo(model: Path, temporary: Path, turns: int = 2) -> subprocess.Popen[str]:
