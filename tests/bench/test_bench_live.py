@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from live import drain, live_server
-from tiny_chat import write_tiny_chat_model
+from tiny_folder import write_tiny_folder
 
 from bench import agents, baseline_hf
 from bench.workload import WorkloadSpec, build_workload
@@ -18,7 +18,8 @@ def test_both_sides_answer_the_same_workload_with_the_same_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (Path(agents.__file__).with_name("system_prompt.md")).read_text("utf-8")
-    model = write_tiny_chat_model(tmp_path / "tiny", text)
+    model = tmp_path / "tiny"
+    write_tiny_folder(model, corpus=text.splitlines(keepends=True), vocab_size=1000)
     workload = build_workload(WorkloadSpec(agents=3, turns=3, shared_tokens=300, new_tokens=80, output_tokens=10))
     workload.save(tmp_path / "workload.json")
 

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import torch
-from tiny_folder import VOCAB
+from tiny_folder import VOCAB, greedy
 
 
 def random_ids(length: int, seed: int | str) -> list[int]:
@@ -23,11 +23,7 @@ class Reference:
     def greedy(self, prompt: list[int], count: int) -> list[int]:
         known = self._replies.get(tuple(prompt), [])
         if len(known) < count:
-            ids = torch.tensor([prompt])
-            out = self.model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, pad_token_id=0
-            )
-            known = self._replies[tuple(prompt)] = out[0, len(prompt) :].tolist()
+            known = self._replies[tuple(prompt)] = greedy(self.model, [prompt], count)[0]
         return known[:count]
 
     def logprobs(self, ids: list[int]) -> torch.Tensor:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from live import LiveServer, drain, live_server
 from rich.console import Console
-from tiny_chat import write_tiny_chat_model
+from tiny_folder import write_tiny_folder
 
 from agentcache_sdk import AsyncClient
 from examples.agents.code_reader import ROOT, CodeReader, TurnRow, main
@@ -30,7 +30,9 @@ SCRIPTS = ROOT / "examples" / "agents"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = (SCRIPTS / "code_reader_prompt.md").read_text("utf-8") + (SCRIPTS / "toolbox.py").read_text("utf-8")
-    return write_tiny_chat_model(tmp_path_factory.mktemp("models") / "tiny", text)
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    write_tiny_folder(folder, corpus=text.splitlines(keepends=True), vocab_size=1000, max_position_embeddings=8192)
+    return folder
 
 
 @pytest.fixture(scope="module")

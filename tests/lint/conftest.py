@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lint_workloads import write_jsonl, write_tokenizer
+from lint_workloads import write_jsonl, write_lint_tokenizer
 
 from agentcache.lint.cli import main
 
@@ -15,7 +15,7 @@ Lint = Callable[..., tuple[int, list[dict[str, Any]]]]
 
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    return write_lint_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture

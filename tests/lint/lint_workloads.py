@@ -7,15 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tiny_tokenizer import write_tokenizer
 
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer as ChatTokenizer
 
-TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 INSTRUCTIONS = (
     "You are a careful engineer. Read a file before you change it, run the tests after each change, and say plainly what "
     "you did and what you did not do. Generated code is never edited by hand; find its source and edit that instead. "
@@ -29,21 +25,10 @@ STAMPS = {
 Body = dict[str, Any]
 
 
-def write_tokenizer(folder: Path) -> Path:
-    """A byte-level BPE of 700 tokens with a ChatML template; no model."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=698, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
-    )
-    tokenizer.train_from_iterator([INSTRUCTIONS, "system user assistant tool It is now 2026-11-29 10:30:05"], trainer)
-    tokenizer.add_special_tokens([AddedToken("<|im_start|>"), AddedToken("<|im_end|>")])
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "chat_template": TEMPLATE}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
-    return folder
+def write_lint_tokenizer(folder: Path) -> Path:
+    """A tokenizer of 700 tokens with a ChatML template; no model."""
+    corpus = [INSTRUCTIONS, "system user assistant tool It is now 2026-11-29 10:30:05"]
+    return write_tokenizer(folder, corpus, 700, eos_token="<|im_end|>")
 
 
 def chat(system: Callable[[int], str], *, turns: int = 3, task: str = "Fix the parser.") -> list[Body]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lint_workloads import INSTRUCTIONS, STAMPS, TEMPLATE, chat
+from lint_workloads import INSTRUCTIONS, STAMPS, chat
+from tiny_tokenizer import CHATML
 
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
@@ -129,7 +130,7 @@ def test_every_string_is_located_where_the_template_printed_it(tokenizer_folder)
             {"role": "user", "content": "user"},
         ]
     }
-    maker = PromptMaker(ChatRenderer(Tokenizer.from_folder(tokenizer_folder), TEMPLATE), PAGE)
+    maker = PromptMaker(ChatRenderer(Tokenizer.from_folder(tokenizer_folder), CHATML), PAGE)
     prompt = maker.make(Record("x", 1, body))
     assert [leaf.path for leaf in prompt.leaves] == [
         "messages[0].content",

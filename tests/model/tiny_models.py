@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tiny_folder import SIZES, greedy
 from torch import Tensor
 from transformers import (
     LlamaConfig,
@@ -36,20 +37,6 @@ _CLASSES: dict[str, tuple[type, type]] = {
     "mistral": (MistralConfig, MistralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-}
-SIZES: dict[str, Any] = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-    "initializer_range": 0.3,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-    "tie_word_embeddings": False,
 }
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -118,12 +105,7 @@ def reference_logprobs(model: PreTrainedModel, ids: list[int]) -> Tensor:
 
 
 def reference_greedy(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
-    ids = torch.tensor([prompt])
-    out = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, min_new_tokens=count,
-        pad_token_id=0, eos_token_id=None,
-    )  # fmt: skip
-    return out[0, len(prompt) :].tolist()
+    return greedy(model, [prompt], count)[0]
 
 
 @dataclass

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 from live import LiveServer, drain, live_server
-from tiny_chat import write_tiny_chat_model
+from tiny_folder import write_tiny_folder
 
 import agentcache_sdk
 from agentcache_sdk import AsyncClient, BadRequest, Client, ContextOverflow, NotFound, PrefixBreakWarning
@@ -25,7 +25,8 @@ GREEDY = {"temperature": 0, "max_tokens": 12}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    folder = write_tiny_chat_model(tmp_path_factory.mktemp("sdk") / "tiny", TEXT, max_positions=1024)
+    folder = tmp_path_factory.mktemp("sdk") / "tiny"
+    write_tiny_folder(folder, corpus=TEXT.splitlines(keepends=True), vocab_size=1000, max_position_embeddings=1024)
     with live_server(folder, num_pages=256) as live:
         yield live
         drain(live)
