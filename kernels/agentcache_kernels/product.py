@@ -1,10 +1,11 @@
 """Attention of several rows of one sequence: gather its pages once, then one fused product.
 
 On a CPU a row comes out with the same bits however its prompt was cut into chunks, as long as it goes through here.
-Three shapes of the underlying matrix products would break that, so they never occur:
+Four shapes of the underlying matrix products would break that, so they never occur:
 
 * fewer than four rows in the last tile of rows: the rows are padded to a multiple of four;
 * keys that do not start on a block of the fused kernel (512): reading starts on one;
+* keys that do not fill the last vector of 16 floats (AVX-512): reading ends at a multiple of 16;
 * a last block of more than 192 and fewer than 384 keys, whose sum over keys Intel MKL splits in two halves: it is padded
   to 384.
 """
@@ -19,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 _KEY_BLOCK = 512
+_VECTOR = 16
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class PromptSpan:
             first_seen = max(0, self.context - self.count - window + 1)
             block = math.lcm(_KEY_BLOCK, self.page_size)
             start = first_seen // block * block
-        length = -(-(self.context - start) // 16) * 16
+        length = -(-(self.context - start) // _VECTOR) * _VECTOR
         tail = length % _KEY_BLOCK
         if 192 < tail < 384:
             length += 384 - tail
