@@ -8,7 +8,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: help setup test test-long lint demo bench clean
 
 help:
-	@echo "make demo       serve the default model and run two agents against it, cache on and off"
+	@echo "make demo       serve the default model and run three agents against it, cache on and off"
 	@echo "make test       lint, type-check and test"
 	@echo "make test-long  the suites that take minutes"
 	@echo "make bench      agent workload: agentcache against Hugging Face generate"
