@@ -203,13 +203,14 @@ class Scheduler:
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well."""
         faults = self.manager.check()
-        if self.running != sorted(self.running, key=_BY_RANK):
-            faults.append("running sequences are out of order")
         for name, queue, state in (
             ("running", self.running, SequenceState.RUNNING),
             ("preempted", self.preempted, SequenceState.PREEMPTED),
             ("waiting", self.waiting, SequenceState.WAITING),
         ):
+            order = self.policy if queue is self.waiting else _BY_RANK
+            if queue != sorted(queue, key=order):
+                faults.append(f"{name} sequences are out of order")
             faults += [f"a {name} sequence is {s.state.value}" for s in queue if s.state is not state]
             must = queue is self.running
             faults += [

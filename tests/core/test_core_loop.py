@@ -96,7 +96,7 @@ def test_a_slow_reader_gets_fewer_outputs_and_loses_nothing():
         stream = submit(engine, "a", prompt, n=2, logprobs=0, prompt_logprobs=0)
         while engine.stats().finished.get("length", 0) < 2:
             await asyncio.sleep(0.005)
-        await asyncio.sleep(0.02)
+        await engine.check()  # by now all outputs have come to this loop
         outputs = await read(stream)
         assert [output.index for output in outputs] == [0, 1]
         for output in outputs:

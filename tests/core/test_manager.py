@@ -277,8 +277,21 @@ def test_a_page_that_tokens_were_copied_from_counts_as_hit():
         lease.commit(4, output_from=0)
         lease.release()
         pages += lease.pages
-    serve(manager, [1, 1, 9])  # two tokens out of the first page
+        if head == 1:
+            serve(manager, [1, 1, 9])  # two tokens out of the first page
     assert evictions(manager) == [pages[1], pages[0]]
+
+
+def test_prompts_leave_in_the_order_of_their_use_after_the_output_behind_them_left():
+    manager = CacheManager(16, SIZE)
+    prompts, outputs = [], []
+    for head in range(3):
+        lease = acquire(manager, [head] * 8)
+        lease.commit(8, output_from=4)
+        lease.release()
+        prompts.append(lease.pages[0])
+        outputs.append(lease.pages[1])
+    assert evictions(manager) == [*outputs, *prompts]
 
 
 def test_pages_that_hold_a_generated_token_are_output_and_those_before_are_not():

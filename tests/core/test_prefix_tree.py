@@ -142,3 +142,38 @@ def test_evicted_keys_are_remembered_but_not_without_bound():
     evict_all(tree)
     tokens = paged(range(20))
     assert [tree.evicted_at(tokens.key(i)) is not None for i in range(5)] == [True, True, True, False, False]
+
+
+def test_a_page_that_came_back_and_left_again_is_remembered_from_then_on():
+    tree = PrefixTree(SIZE, remember=2)
+    for head in (1, 2, 1, 3):
+        publish(tree, [head] * 4, head)
+        assert evict_all(tree) == [head]
+    known = [tree.evicted_at(paged([head] * 4).key(0)) is not None for head in (1, 2, 3)]
+    assert known == [True, False, True]
+
+
+def hit(tree, ids):
+    node = tree.match(paged(ids), len(ids)).node
+    tree.hold(node)
+    tree.hit(node)
+    tree.release(node)
+    return node
+
+
+def test_one_hit_does_not_yet_make_a_page_shared():
+    tree = PrefixTree(SIZE)
+    publish(tree, [1] * 4, 0)
+    hit(tree, [1] * 4)
+    publish(tree, [2] * 4, 10)
+    assert evict_all(tree) == [0, 10]
+
+
+def test_what_was_known_of_a_page_that_left_is_known_of_the_one_before_it():
+    tree = PrefixTree(SIZE)
+    publish(tree, [1] * 8, 0)
+    end = [hit(tree, [1] * 8) for _ in range(2)][-1]
+    assert tree.evict() is end
+    assert end.parent.used == end.used
+    publish(tree, [2] * 4, 10)
+    assert evict_all(tree) == [10, 0]
