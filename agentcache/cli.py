@@ -132,6 +132,8 @@ def _serve(options: argparse.Namespace) -> int:
     # Read by OpenMP when torch loads it.  Threads that spin while they wait take the core that the HTTP side or a
     # neighbour needs, and steps become several times longer; threads that sleep cost next to nothing.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Each text is tokenised on the thread of its own request, so that a short one never queues behind two long ones.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from agentcache.engine.build import build_engine
         from agentcache.server.app import run_server

@@ -112,6 +112,13 @@ class Settings(BaseModel):
     def _size(cls, value: Any) -> Any:
         return value if value is None else parse_size(value)
 
+    @field_validator("api_keys")
+    @classmethod
+    def _usable_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if any(not key.get_secret_value() or key.get_secret_value().strip() != key.get_secret_value() for key in keys):
+            raise ValueError("got a key that is empty or has white space around it, expected one that clients can send")
+        return keys
+
     @model_validator(mode="after")
     def _combinations(self) -> Settings:
         if self.num_pages is not None and self.kv_memory is not None:
@@ -147,6 +154,8 @@ def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | Non
     merged: dict[str, Any] = _read_toml(config)
     if env_keys := os.environ.get("AGENTCACHE_API_KEYS"):
         merged["api_keys"] = tuple(key.strip() for key in env_keys.split(",") if key.strip())
+        if not merged["api_keys"]:  # whoever sets it does not mean an open server
+            raise SettingsError("AGENTCACHE_API_KEYS: got no key, expected keys separated by commas")
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
     # A pool sized on the command line replaces one sized in the file, whichever of the two ways either used.
     if {"num_pages", "kv_memory"} & given.keys():
@@ -172,7 +181,11 @@ def _read_toml(config: Path | None) -> dict[str, Any]:
     serve = table.get("serve", {})
     if not isinstance(serve, dict):
         raise SettingsError(f"{path}: [serve] must be a table, got {type(serve).__name__}")
-    return {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in serve.items()}
+    fields = {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in serve.items()}
+    if "api_key" in fields and "api_keys" not in fields:  # as the flag is spelled
+        keys = fields.pop("api_key")
+        fields["api_keys"] = (keys,) if isinstance(keys, str) else keys
+    return fields
 
 
 def _sentence(fault: Any) -> str:
@@ -182,5 +195,6 @@ def _sentence(fault: Any) -> str:
     flag = "--" + str(fault["loc"][0]).replace("_", "-")
     if fault["type"] == "extra_forbidden":
         return f"{flag}: no such setting"
-    got = "" if message.startswith("got ") else f"got {fault['input']!r}: "
+    secret = fault["loc"][0] == "api_keys"
+    got = "" if secret or message.startswith("got ") else f"got {fault['input']!r}: "
     return f"{flag}: {got}{message[0].lower()}{message[1:]}"

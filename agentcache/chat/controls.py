@@ -57,6 +57,12 @@ def _shared(first: str, last: str) -> int:
     return min(len(first), len(last))
 
 
+def encoding_of(backend: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool = False) -> tokenizers.Encoding:
+    """The encoding of one text, made while other threads run: the library's ``encode`` stops them all for as long."""
+    (encoding,) = backend.encode_batch([text], add_special_tokens=add_special_tokens)
+    return encoding
+
+
 class LiteralTokenizer:
     """A twin of a tokenizer in which no text spells a control token.
 
@@ -82,7 +88,7 @@ class LiteralTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> tuple[list[int], tokenizers.Encoding]:
         """Token ids of ``text``, in which only aliases become control tokens, and the encoding that has their offsets."""
-        encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
+        encoding = encoding_of(self._backend, text, add_special_tokens=add_special_tokens)
         ids = encoding.ids
         if self._real_ids:
             ids = [self._real_ids.get(token, token) for token in ids]

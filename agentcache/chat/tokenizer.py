@@ -12,7 +12,7 @@ from typing import Any
 import tokenizers
 from tokenizers import processors
 
-from agentcache.chat.controls import LiteralTokenizer, control_pattern, is_marker
+from agentcache.chat.controls import LiteralTokenizer, control_pattern, encoding_of, is_marker
 from agentcache.chat.pieces import PieceRule, piece_rule
 from agentcache.chat.text import without_surrogates
 from agentcache.errors import UnsupportedModelError
@@ -102,12 +102,12 @@ class Tokenizer:
         """
         text = without_surrogates(text)
         if parse_special:
-            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+            return list(encoding_of(self._backend, text, add_special_tokens=add_special_tokens).ids)
         return self.literal.encode(text, add_special_tokens=add_special_tokens)[0]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids and the characters ``[start, end)`` that each stands for; control tokens are parsed."""
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        encoding = encoding_of(self._backend, text)
         return encoding.ids, encoding.offsets
 
     def encode_prompt(self, text: str) -> list[int]:

@@ -48,7 +48,9 @@ class GenerationBody(Body):
     seed: Int | None = Field(None, ge=-(2**63), lt=2**63, description="an integer of 64 bits (-2^63 to 2^63 - 1)")
     presence_penalty: float | None = Field(None, ge=-2, le=2, description="a number from -2 to 2; default 0")
     frequency_penalty: float | None = Field(None, ge=-2, le=2, description="a number from -2 to 2; default 0")
-    repetition_penalty: float | None = Field(None, gt=0, le=10, description="a number above 0, up to 10; default 1")
+    repetition_penalty: float | None = Field(
+        None, ge=1e-6, le=10, description="a number from 0.000001 to 10; default 1"
+    )
     logit_bias: dict[str, float] | None = Field(
         None, description="an object of token ids (as text) to numbers from -100 to 100"
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 class ChatShape(Shape):
+    prompt_field = "messages"
     prefix = "chatcmpl-"
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"

@@ -23,6 +23,7 @@ from agentcache.server.reply import Job, Prompt, Shape, answer, finish_fields
 class CompletionShape(Shape):
     """With ``echo`` the prompt is the first piece of every choice."""
 
+    prompt_field = "prompt"
     prefix = "cmpl-"
     whole_object = "text_completion"
     chunk_object = "text_completion"

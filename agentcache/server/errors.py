@@ -9,12 +9,15 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 
 from agentcache.errors import AgentCacheError, EngineStoppedError, QueueFullError, RequestError
 
 logger = logging.getLogger(__name__)
+
+CLIENT_GONE = 499
+"""Status of requests whose client hung up, as proxies log it."""
 
 _TYPES = {
     401: "authentication_error",
@@ -23,6 +26,10 @@ _TYPES = {
     500: "server_error",
     503: "service_unavailable_error",
 }
+
+
+_LONGEST = 1000
+"""Characters of a message and of a field's name: what a client sent is not sent back in full, however long it was."""
 
 
 class ApiError(Exception):
@@ -47,8 +54,8 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
-        self.param = param
+        self.message = _cut(message)
+        self.param = None if param is None else _cut(param)
         self.code = code
         self.headers = headers
 
@@ -58,6 +65,10 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.envelope(), self.status, headers=self.headers)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 class ClientGoneError(Exception):
@@ -117,6 +128,11 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(AgentCacheError)
     async def runtime_error(_: Request, error: AgentCacheError) -> JSONResponse:
         return from_runtime(error).response()
+
+    @app.exception_handler(ClientDisconnect)
+    async def hung_up(_: Request, __: ClientDisconnect) -> Response:
+        """In the middle of the body; nobody reads the answer, and it is no failure of the server."""
+        return Response(status_code=CLIENT_GONE)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:

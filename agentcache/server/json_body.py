@@ -21,12 +21,20 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The raw body, refused as soon as it is known to be larger than ``limit`` bytes.
 
     Raises:
-        ApiError: 415 for another content type than JSON, 413 for a body that is too large.
+        ApiError: 415 for another content type than JSON and for a compressed body, 413 for one that is too large.
     """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise ApiError(
             415, f"content-type: got {kind}, expected application/json", param="content-type", code="wrong_content_type"
+        )
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        raise ApiError(
+            415,
+            f"content-encoding: got {coding}, expected a body that is not compressed",
+            param="content-encoding",
+            code="wrong_content_encoding",
         )
     announced = request.headers.get("content-length", "0")
     # Digits only is what the HTTP layer lets through; anything else is measured while it arrives.
@@ -57,12 +65,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
         return value
 
     try:
-        value = json.loads(raw, parse_constant=number, parse_float=number)
+        # Decoded here: json itself would take UTF-16 as well, and surrogates that are not even escaped.
+        value = json.loads(raw.decode("utf-8-sig"), parse_constant=number, parse_float=number)
     except RecursionError:
         raise _not_json(f"it is nested deeper than {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:
-        raise _not_json(f"{error.msg[0].lower()}{error.msg[1:]} at character {error.pos:,}") from None
-    except ValueError:  # not text in any encoding that JSON may have, or a number of thousands of digits
+        why = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+        raise _not_json(f"{why} at character {error.pos:,}") from None
+    except ValueError:  # bytes that are no UTF-8, or a number of thousands of digits
         raise _not_json("it is not UTF-8 text, or holds a number with too many digits") from None
     if not isinstance(value, dict):
         raise _not_json("it must be one JSON object")

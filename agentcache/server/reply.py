@@ -19,7 +19,7 @@ from agentcache.engine.core import Bounds, check_request
 from agentcache.errors import RequestError
 from agentcache.request import Output, Request, SamplingParams
 from agentcache.server.context import Context
-from agentcache.server.errors import ApiError, ClientGoneError, internal_error
+from agentcache.server.errors import CLIENT_GONE, ApiError, ClientGoneError, internal_error
 from agentcache.server.generation import Delta, Generation
 from agentcache.server.usage import Costs
 
@@ -58,6 +58,8 @@ class Job:
 class Shape(ABC):
     """How one endpoint writes a choice.  Made for one request: it may keep state between the chunks of a choice."""
 
+    prompt_field: str
+    """The field of the body that the prompt came in."""
     prefix: str
     whole_object: str
     chunk_object: str
@@ -210,7 +212,11 @@ async def answer(context: Context, request: HttpRequest, job: Job, shape: Shape)
     Raises:
         ApiError, AgentCacheError: nothing was answered yet; they become a status.
     """
-    generation = submit(context, job)
+    try:
+        generation = submit(context, job)
+    except RequestError as error:
+        field = shape.prompt_field if error.param == "prompt" else error.param
+        raise RequestError(str(error), field, error.code) from error
     writer = Writer(job, shape, context)
     if job.body.streaming:
         return EventStream(generation, writer)
@@ -218,7 +224,7 @@ async def answer(context: Context, request: HttpRequest, job: Job, shape: Shape)
         try:
             deltas = await generation.finish()
         except ClientGoneError:
-            return Response(status_code=499)
+            return Response(status_code=CLIENT_GONE)
     return Response(encode(writer.whole(deltas)), media_type="application/json")
 
 
@@ -268,4 +274,8 @@ def encode(value: Any) -> bytes:
 
 
 def event(value: Any) -> bytes:
-    return b"data: " + encode(value) + b"\n\n"
+    """One event.  Many clients split lines wherever Unicode sees an end of line, so those ends are escaped."""
+    data = encode(value)
+    for end in ("\x85", "\u2028", "\u2029"):
+        data = data.replace(end.encode(), f"\\u{ord(end):04x}".encode())
+    return b"data: " + data + b"\n\n"

@@ -46,6 +46,34 @@ def test_bad_settings_are_refused_in_a_sentence_that_names_the_values(overrides,
         assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["", " ", "key ", " key"])
+def test_a_key_that_no_client_can_send_is_refused_and_no_key_is_ever_shown(key):
+    with pytest.raises(SettingsError, match="--api-keys: got a key that is empty or has white space around it"):
+        load_settings({"api_keys": ("good", key)})
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"api_keys": "secret"})
+    assert "secret" not in str(caught.value)
+
+
+def test_an_environment_variable_without_a_key_in_it_does_not_open_the_server(monkeypatch):
+    monkeypatch.setenv("AGENTCACHE_API_KEYS", " , ")
+    with pytest.raises(SettingsError, match="AGENTCACHE_API_KEYS: got no key"):
+        load_settings()
+
+
+@pytest.mark.parametrize("line", ['api-key = "one"', 'api-key = ["one"]', 'api-keys = ["one"]'])
+def test_keys_stand_in_the_file_as_the_flag_is_spelled_too(tmp_path, line):
+    (tmp_path / "agentcache.toml").write_text(f"[serve]\n{line}\n")
+    assert load_settings().keys() == ("one",)
+
+
+@pytest.mark.parametrize("lines", ["api-key = 5", "api-key = []\napi-keys = ['one']"])
+def test_keys_of_another_kind_or_under_both_names_are_refused(tmp_path, lines):
+    (tmp_path / "agentcache.toml").write_text(f"[serve]\n{lines}\n")
+    with pytest.raises(SettingsError, match="--api-key"):
+        load_settings()
+
+
 def test_every_fault_is_told_at_once():
     with pytest.raises(SettingsError) as caught:
         load_settings({"page_size": 0, "port": 99999})

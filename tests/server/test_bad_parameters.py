@@ -49,7 +49,7 @@ BAD_ANYWHERE = {
     "priority": ["high", 2**40, 1.5],
     "presence_penalty": [-3, 3, "x"],
     "frequency_penalty": [-3, 3, math.inf],
-    "repetition_penalty": [0, -1, 11, "x"],
+    "repetition_penalty": [0, 5e-324, -1, 11, "x"],
     "ignore_eos": ["yes", 1],
     "return_token_ids": ["yes", 1],
     "stream_options": [5, [], {"include_usage": "x"}, {"include_usage": 1}],
