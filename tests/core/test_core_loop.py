@@ -55,16 +55,19 @@ def tokens(outputs: list[Output], index: int = 0) -> list[int]:
 
 
 class Gate:
-    """A runner that waits inside its step until it is let go."""
+    """A runner that waits inside each step until that is allowed."""
 
     def __init__(self, runner) -> None:
         self.runner = runner
         self.entered = threading.Event()
-        self.open = threading.Event()
+        self._steps = threading.Semaphore(0)
+
+    def allow(self, steps: int) -> None:
+        self._steps.release(steps)
 
     def run(self, plan):
         self.entered.set()
-        assert self.open.wait(DEADLINE)
+        assert self._steps.acquire(timeout=DEADLINE)
         return self.runner.run(plan)
 
 
@@ -140,16 +143,19 @@ def test_leaving_a_stream_early_aborts_and_leaving_it_late_does_nothing():
     assert len(asyncio.run(read(stream))) == 1
     stream.abort()
     assert aborted == []
+    engine, gate = gated()
 
     async def scene(engine):
+        gate.allow(1)
         async with submit(engine, "a", prompt_of(6), max_tokens=None) as stream:
             async for _ in stream:
                 break
+        gate.allow(1)  # the step that it was left in is the last one
         assert (await read(stream))[-1].finish_reason is FinishReason.ABORT
         stream.abort()
         assert engine.stats().live_pages == 0
 
-    play(scene)
+    play(scene, engine)
 
 
 def test_what_is_submitted_during_the_last_step_still_ends():
@@ -163,7 +169,7 @@ def test_what_is_submitted_during_the_last_step_still_ends():
         second = submit(engine, "second", prompt_of(7))
         looking = asyncio.ensure_future(engine.check())
         await asyncio.sleep(0)
-        gate.open.set()
+        gate.allow(1000)
         for stream in (first, second):
             last = (await read(stream))[-1]
             assert last.finish_reason is FinishReason.ERROR and last.error == "the server is shutting down"
@@ -253,7 +259,7 @@ def test_a_loop_that_was_closed_meanwhile_does_not_end_the_engine():
         looking.cancel()
 
     asyncio.run(leave())
-    gate.open.set()
+    gate.allow(1000)
 
     async def come_back():
         assert tokens(await asyncio.wait_for(read(submit(engine, "b", prompt_of(7))), DEADLINE)) == continuation(
@@ -274,7 +280,7 @@ def test_a_burst_cannot_slip_past_the_queue_limit_and_places_come_back():
         waiting = [submit(engine, str(n), prompt_of(6, n)) for n in range(3)]
         with pytest.raises(QueueFullError, match="3 requests wait"):
             submit(engine, "x", prompt_of(6))
-        gate.open.set()
+        gate.allow(1000)
         for stream in (running, *waiting):
             assert (await read(stream))[-1].finish_reason is FinishReason.LENGTH
         for n in range(7):

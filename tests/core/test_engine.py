@@ -1,9 +1,11 @@
 import random
+from dataclasses import replace
 
 import pytest
 from replay import VOCAB, Collected, PlainText, ReplayRunner, continuation, make_request
 
 from agentcache.cache.manager import CacheManager
+from agentcache.cache.tokens import PagedTokens
 from agentcache.engine.core import Bounds, EngineCore
 from agentcache.errors import QueueFullError, RequestError
 from agentcache.request import FinishReason
@@ -242,8 +244,9 @@ def test_a_request_of_several_sequences_is_counted_once():
     engine = make_engine(pages=64)
     ask(engine, "warm", prompt_of(9))
     run(engine)
-    ask(engine, "several", prompt_of(9), n=4)
+    sink = ask(engine, "several", prompt_of(9), n=4)
     run(engine)
+    assert [sink.finished(index).report.cached_tokens for index in range(4)] == [8, 0, 0, 0]
     counters, histograms = engine.metrics.counters, engine.metrics.histograms
     assert counters["prompt_tokens"] == 18
     assert counters["cached_tokens"] == 8
@@ -323,11 +326,11 @@ def test_a_prompt_moves_on_however_many_decode_beside_it():
 def test_whoever_runs_keeps_room_for_a_page_when_others_are_admitted():
     engine = make_engine(pages=4, budget=64)
     first = ask(engine, "first", prompt_of(4), max_tokens=4)
-    second = ask(engine, "second", prompt_of(12, 1), max_tokens=1)
+    second = ask(engine, "second", prompt_of(12, 1), max_tokens=4)
     run(engine)
     assert engine.scheduler.num_preemptions == 0
     assert first.tokens() == continuation(prompt_of(4), 4)
-    assert second.tokens() == continuation(prompt_of(12, 1), 1)
+    assert second.tokens() == continuation(prompt_of(12, 1), 4)
 
 
 def test_whoever_lost_its_pages_comes_back_before_anybody_new():
@@ -386,6 +389,28 @@ def test_a_resumed_request_computes_only_what_was_lost():
     assert first.finished().report.computed_tokens == 8 + 15
 
 
+def test_a_resumed_request_is_served_from_the_cache_even_if_its_prompt_had_to_be_computed():
+    engine = make_engine(pages=8, running=4, budget=64)
+    ask(engine, "first", prompt_of(8), max_tokens=16)
+    second = ask(engine, "second", prompt_of(8, 1), max_tokens=12, prompt_logprobs=0)
+    while not engine.scheduler.preempted:
+        engine.step()
+    resumed = engine.scheduler.preempted[0]
+    while resumed.lease is None:
+        engine.step()
+    assert resumed.lease.cached_tokens > 0
+    run(engine)
+    assert second.tokens() == continuation(prompt_of(8, 1), 12)
+
+
+def test_generated_pages_leave_before_any_prompts():
+    engine = make_engine()
+    sink = ask(engine, "a", prompt_of(10), max_tokens=10)
+    run(engine)
+    end = engine.manager.tree.match(PagedTokens(prompt_of(10) + sink.tokens(), 4, b"root"), 20).node
+    assert [node.output for node in end.path()] == [False, False, True, True]
+
+
 def test_figures_of_the_prompt_survive_the_loss_of_pages():
     engine = make_engine(pages=9, running=3, budget=5)
     prompts = [prompt_of(9, n) for n in range(3)]
@@ -435,6 +460,53 @@ def test_a_stop_string_ends_a_sequence():
     assert sink.finished().finish_reason is FinishReason.STOP
     assert sink.finished().stop_reason == f"<{said[3]}>"
     assert len(sink.tokens()) == 1 + said.index(said[3])
+
+
+def test_a_stop_token_ends_a_sequence_and_is_named_as_the_reason():
+    prompt = prompt_of(5)
+    said = continuation(prompt, 8)
+    engine = make_engine(eos=[said[5]])
+    sink = ask(engine, "a", prompt, stop_token_ids=frozenset({said[3]}))
+    run(engine)
+    final = sink.finished()
+    assert (final.finish_reason, final.stop_reason) == (FinishReason.STOP, said[3])
+    assert sink.tokens() == said[: said.index(said[3])]
+    other = ask(engine, "b", prompt)
+    run(engine)
+    assert (other.finished().finish_reason, other.finished().stop_reason) == (FinishReason.STOP, None)
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_text_that_was_held_back_comes_with_the_end(eos):
+    class HoldingBack(PlainText):
+        held = ""
+
+        def push(self, token):
+            delta = super().push(token)
+            before, self.held = self.held, delta.text
+            return replace(delta, text=before)
+
+        def flush(self):
+            return self.held
+
+    prompt = prompt_of(5)
+    said = continuation(prompt, 8)
+    assert said[4] not in said[:4]
+    engine = make_engine(eos=[said[4]] if eos else [])
+    engine.make_text = HoldingBack
+    sink = ask(engine, "a", prompt)
+    run(engine)
+    shown = said[:4] if eos else said
+    assert "".join(output.text for output in sink.outputs) == "".join(f"<{token}>" for token in shown)
+
+
+def test_log_probabilities_come_with_every_token_or_not_at_all():
+    engine = make_engine()
+    sinks = [ask(engine, str(asked), prompt_of(5), logprobs=asked) for asked in (None, 0)]
+    run(engine)
+    without, chosen = ([entry.token for o in sink.outputs for entry in o.logprobs] for sink in sinks)
+    assert without == []
+    assert chosen == continuation(prompt_of(5), 8)
 
 
 @pytest.mark.parametrize("warm", [False, True])
