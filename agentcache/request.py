@@ -110,6 +110,8 @@ class Output:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     """The stop string or stop token that ended it, if one did."""
+    end_token: int | None = None
+    """The token that ended it, if one did: drawn and counted, but part of neither ``text`` nor ``token_ids``."""
     report: SequenceReport | None = None
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     error: str | None = None

@@ -29,10 +29,16 @@ def check_manager(manager: CacheManager) -> list[str]:
         for page in range(manager.pool.num_pages)
         if manager.pool.refs(page) != holders[page]
     ]
+    pinned = Counter(pin.node for pin in manager.pins())
+    if manager.tree.num_with_pin > manager.pin_budget:
+        faults.append(f"{manager.tree.num_with_pin} pages are pinned, the budget is {manager.pin_budget}")
     for node in (*nodes, *manager.tree.roots()):
         expected = ends[node] + sum(child.holders > 0 for child in node.children)
         if node.holders != expected:
             faults.append(f"{node} should have {expected} holders")
+        expected = pinned[node] + sum(child.pins > 0 for child in node.children)
+        if node.pins != (0 if node.is_root else expected):
+            faults.append(f"{node} should have {expected} pins, not {node.pins}")
     faults += ["a page is announced by a lease that was released" for lease in manager.announced() if lease.closed]
     counts = manager.counts()
     if min(counts.free, counts.live, counts.cached, counts.pinned) < 0:

@@ -54,7 +54,15 @@ class PageCopied:
     tokens: int
 
 
-Event = Hit | Missed | PageStored | PageEvicted | Forked | PageCopied
+@dataclass(frozen=True, slots=True)
+class PinLapsed:
+    """A pin ended: ``expired``, ``budget`` (newer pins need the room), ``room`` (requests do) or ``unpinned``."""
+
+    pages: int
+    reason: str
+
+
+Event = Hit | Missed | PageStored | PageEvicted | Forked | PageCopied | PinLapsed
 
 
 class EventLog:

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 class EvictionClass(enum.IntEnum):
     """Emptied from the top down."""
 
-    OUTPUT = 0
+    TAIL = 0
+    """A page that is only partly filled and was never hit."""
+    OUTPUT = 1
     """Generated and never hit."""
-    ONCE = 1
+    ONCE = 2
     """Part of a prompt, or hit once."""
-    SHARED = 2
+    SHARED = 3
     """Hit twice or more."""
 
 
@@ -70,7 +72,7 @@ class EvictionQueue:
         for queue in self._queues:
             while queue:
                 node, _ = queue.popitem(last=False)
-                if node.holders == 0 and not node.children:
+                if node.evictable:
                     return node
         return None
 

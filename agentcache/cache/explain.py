@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from agentcache.cache.hashing import TOKEN_BYTES
+
 if TYPE_CHECKING:
     from agentcache.cache.prefix_tree import Match, PrefixTree
     from agentcache.cache.tokens import PagedTokens
@@ -15,8 +17,9 @@ class Miss:
     """The reason, and the first token that it concerns.
 
     ``code`` is one of: ``cold`` (nothing like it was seen), ``below_page`` (all that is left is shorter than a page),
-    ``diverged`` (the cache knows this beginning with another continuation), ``evicted`` (the page was here and made
-    room), ``disabled`` (the prefix cache is off, or the request asks for figures that need every position computed).
+    ``diverged`` (the cache knows this beginning with another continuation), ``evicted`` (the page was here and made room),
+    ``expired`` (the same, after a pin on it ran out), ``disabled`` (the prefix cache is off, or the request asks for figures
+    that need every position computed).
     """
 
     code: str
@@ -31,20 +34,32 @@ class Miss:
         return asdict(self)
 
 
-def explain(tree: PrefixTree, tokens: PagedTokens, match: Match) -> Miss | None:
-    """Why ``match`` ends where it ends; ``None`` when all that can be reused was (all but the last token)."""
+def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, tails: bool) -> Miss | None:
+    """Why ``match`` ends where it ends; ``None`` when all that can be reused was (all but the last token).
+
+    Args:
+        tails: whether pages that are only partly filled are kept.
+    """
     size, total, depth = tree.page_size, len(tokens), len(match.pages)
     at = match.tokens(size)
     if at >= total - 1:
         return None
-    if depth < tokens.num_full_pages and (gone := tree.evicted_at(tokens.key(depth))) is not None:
+    if depth < tokens.num_full_pages and (gone := tree.evicted(tokens.key(depth))) is not None:
+        clock, lapsed = gone
         span = f"{depth * size}-{(depth + 1) * size - 1}"
-        return Miss("evicted", at, f"the page of tokens {span} was evicted {tree.clock - gone} operations ago")
+        why = f"the page of tokens {span} was evicted {tree.clock - clock} operations ago"
+        return Miss("expired", at, f"{why}, after a pin on it had run out") if lapsed else Miss("evicted", at, why)
     if at == 0:
         return Miss("below_page" if total < size else "cold", 0, "nothing that begins like this prompt is cached")
-    if match.node.children:
+    if match.node.children and at < len(tokens) and not _ends_cached(match):
         return Miss("diverged", at, f"the cache knows the first {at} tokens with another continuation")
-    if total - at < size:
+    if not tails and total - at < size:
         why = f"the {total - at} tokens after the last full page are not kept as a page of their own"
         return Miss("below_page", at, why)
     return Miss("cold", at, f"nothing is cached beyond the first {at} tokens")
+
+
+def _ends_cached(match: Match) -> bool:
+    """Whether the match ends where a tail ends: what was cached ended there, it did not go on differently."""
+    partial = match.partial
+    return partial is not None and partial.tail and match.partial_tokens == len(partial.tokens) // TOKEN_BYTES

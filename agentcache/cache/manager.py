@@ -5,6 +5,7 @@ A page is in exactly one state:
 =======  ============================================================================
 free     nobody holds it
 live     a lease needs it: as its own, or as part of the path that the lease ends at
+pinned   only the tree has it, and a pin keeps it
 cached   only the tree has it; evicted when room is needed
 =======  ============================================================================
 """
@@ -12,12 +13,15 @@ cached   only the tree has it; evicted when room is needed
 from __future__ import annotations
 
 import enum
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from agentcache.cache.check import check_manager
-from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageStored
+from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageStored, PinLapsed
 from agentcache.cache.explain import Miss, explain
+from agentcache.cache.hashing import pack_tokens, page_key
 from agentcache.cache.pages import PageCopy, PagePool
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
@@ -43,6 +47,16 @@ class PageCounts:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A promise to keep ``pages`` pages, up to ``node``, until a time on the caller's clock."""
+
+    number: int
+    node: Node
+    until: float
+    pages: int
+
+
 class Lease:
     """The right of one sequence to its pages.
 
@@ -63,6 +77,7 @@ class Lease:
         "cached_tokens",
         "closed",
         "computed",
+        "copying",
         "depth",
         "miss",
         "node",
@@ -86,6 +101,8 @@ class Lease:
         self.cached_tokens = 0
         self.miss: Miss | None = None
         self.publishing = True
+        self.copying = False
+        """Copies were planned whose step has not been committed: what the target pages hold is not known to be right."""
         self.closed = False
 
     @property
@@ -123,7 +140,7 @@ class Lease:
         return self._manager._fork(self, tokens)
 
     def release(self) -> None:
-        """Give everything back: own pages become free, published ones stay as cache."""
+        """Give everything back: published pages stay as cache, so does a partly filled last one, the rest becomes free."""
         self._manager._release(self)
 
 
@@ -134,6 +151,8 @@ class CacheManager:
         num_pages: pages in the pool.
         page_size: tokens a page.
         enabled: ``False`` never matches and never publishes.
+        tails: keep the partly filled last page of a sequence, and copy from pages that are equal only at their beginning.
+        pin_budget: how many pages pins may keep; half the pool by default.
         events: where what happens is told.
         faults: where tests make allocation fail.
     """
@@ -144,6 +163,8 @@ class CacheManager:
         page_size: int,
         *,
         enabled: bool = True,
+        tails: bool = True,
+        pin_budget: int | None = None,
         events: EventLog | None = None,
         faults: Faults | None = None,
     ) -> None:
@@ -153,7 +174,11 @@ class CacheManager:
         self.events = events or EventLog()
         self.pool = PagePool(num_pages)
         self.tree = PrefixTree(page_size, remember=max(1024, 2 * num_pages))
+        self.tails = tails
+        self.pin_budget = num_pages // 2 if pin_budget is None else pin_budget
         self._leases: set[Lease] = set()
+        self._pins: OrderedDict[int, Pin] = OrderedDict()
+        self._pin_numbers = count()
         self._pending: dict[bytes, Lease] = {}
 
     # -- room -----------------------------------------------------------------------------------------------------
@@ -161,13 +186,16 @@ class CacheManager:
     @property
     def available(self) -> int:
         """Pages that are free or can be evicted now."""
-        return self.pool.num_free + len(self.tree) - self.tree.num_live
+        return self.pool.num_free + self._num_cached
+
+    @property
+    def _num_cached(self) -> int:
+        return len(self.tree) - self.tree.num_live - self.tree.num_pinned
 
     def counts(self) -> PageCounts:
-        cached = len(self.tree) - self.tree.num_live
-        free = self.pool.num_free
-        total = self.pool.num_pages
-        return PageCounts(free=free, live=total - free - cached, cached=cached, pinned=0, total=total)
+        cached, pinned = self._num_cached, self.tree.num_pinned
+        free, total = self.pool.num_free, self.pool.num_pages
+        return PageCounts(free=free, live=total - free - cached - pinned, cached=cached, pinned=pinned, total=total)
 
     @property
     def num_leases(self) -> int:
@@ -193,11 +221,11 @@ class CacheManager:
         return True
 
     def flush(self) -> int:
-        """Evict every page that nobody holds; how many there were."""
-        count = 0
+        """Evict every page that nobody holds or pins; how many there were."""
+        flushed = 0
         while self.evict("flush"):
-            count += 1
-        return count
+            flushed += 1
+        return flushed
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
@@ -219,11 +247,13 @@ class CacheManager:
             return Refusal.IN_FLIGHT
         size = self.page_size
         # At least one token is left to compute: its row is what the next token is drawn from.
-        match.partial_tokens = min(match.partial_tokens, max(0, total - 1 - len(match.pages) * size))
-        newly_held = _count_unheld(match.node)
+        most = max(0, total - 1 - len(match.pages) * size) if self.tails else 0
+        match.partial_tokens = min(match.partial_tokens, most)
         need = self.pages_for(total) - len(match.pages)
-        room = self.available - newly_held - spare
+        room = self._room_for(need, match, spare)
         if need > room:
+            # It will be tried again: until then, what it found should not be the next to go.
+            self.tree.touch(match.partial if match.partial_tokens and match.partial is not None else match.node)
             return Refusal.NO_ROOM
         lease = Lease(self, tokens, match.node, match.pages)
         lease.miss = self._why_not_further(tokens, match, reuse=reuse)
@@ -233,7 +263,7 @@ class CacheManager:
         self._leases.add(lease)
         lease.computed = min(len(match.pages) * size, total)
         source = match.partial
-        if source is not None and match.partial_tokens > 0 and need + (source.holders == 0) <= room:
+        if source is not None and match.partial_tokens > 0 and need + (not source.holders and not source.pins) <= room:
             # The source stays held until the copy has been made, so that it cannot be evicted and overwritten before.
             self.tree.hold(source)
             self.tree.hit(source)
@@ -257,6 +287,7 @@ class CacheManager:
 
     def _copy(self, lease: Lease, source: int, target: int, tokens: int) -> None:
         lease._copies.append(PageCopy(source, target, tokens))
+        lease.copying = True
         self.events.add(PageCopied(source, target, tokens))
 
     def _extend(self, lease: Lease, upto: int) -> bool:
@@ -266,8 +297,10 @@ class CacheManager:
         # Only the page that the next token falls into can be shared and partly filled.
         shared = tail < len(lease.pages) and tail >= lease.depth and self.pool.refs(lease.pages[tail]) > 1
         need = max(0, self.pages_for(upto) - len(lease.pages))
-        if need + shared > self.available:
+        if need + shared > self.available + self.tree.num_pinned:
             return False
+        while need + shared > self.available:
+            self._lapse(next(iter(self._pins)), "room")
         if shared:
             own, old = self._allocate(), lease.pages[tail]
             lease.pages[tail] = own
@@ -285,6 +318,7 @@ class CacheManager:
                 f"cannot commit {computed} tokens: {lease.computed} are computed, {lease.capacity} fit"
             )
         lease.computed = computed
+        lease.copying = False
         self._drop_source(lease)
         self._withdraw(lease)
         full = computed // self.page_size
@@ -304,6 +338,7 @@ class CacheManager:
             return
         if known is None:
             self.events.add(PageStored(key, lease.node.key, page))
+            self._drop_superseded(node)
         elif node.page == page:
             self.pool.drop(page)  # a fork of this sequence published the page that both held
         else:
@@ -342,11 +377,46 @@ class CacheManager:
         lease.closed = True
         self._leases.discard(lease)
         self._withdraw(lease)
+        self._keep_tail(lease)
         self._drop_source(lease)
         # Last page first, so that the pages of a beginning are reused last.
         for page in (*reversed(lease.pages[lease.depth :]), *lease.twins):
             self.pool.drop(page)
         self.tree.release(lease.node)
+
+    def _keep_tail(self, lease: Lease) -> None:
+        """Publish the partly filled last page, if what it holds is certain and nobody else holds it.
+
+        ::
+
+            pages:  | published .......... | t t t . . . |        tail: the t, computed - depth * page_size of them
+                                           ^ depth * page_size    ^ computed
+        """
+        size = self.page_size
+        start = lease.depth * size
+        wanted = self.enabled and self.tails and lease.publishing and not lease.copying
+        if not wanted or not 0 < lease.computed - start < size:
+            return
+        page = lease.pages[lease.depth]
+        tokens = pack_tokens(lease.tokens[start : lease.computed])
+        if self.pool.refs(page) > 1 or self.tree.covers(lease.node, tokens):
+            return
+        key = page_key(lease.node.key, tokens)
+        node = self.tree.insert(lease.node, key, tokens, page, output=True)
+        if node is None or node.page != page:
+            return
+        self.pool.share(page)
+        self.tree.hold(node)
+        self.tree.release(node)
+        self.events.add(PageStored(key, lease.node.key, page))
+        self._drop_superseded(node)
+
+    def _drop_superseded(self, node: Node) -> None:
+        shorter = self.tree.superseded(node)
+        if shorter is not None:
+            self.tree.remove(shorter)
+            self.pool.drop(shorter.page)
+            self.events.add(PageEvicted(shorter.key, shorter.page, "superseded", self.tree.clock - shorter.used))
 
     def _drop_source(self, lease: Lease) -> None:
         if lease.source is not None:
@@ -356,6 +426,65 @@ class CacheManager:
     def _must_be_open(self, lease: Lease) -> None:
         if lease.closed:
             raise InvariantError("the lease was released")
+
+    # -- pins -----------------------------------------------------------------------------------------------------
+
+    def pin(self, tokens: PagedTokens, until: float) -> Pin | None:
+        """Keep what is cached of ``tokens`` until a time, inside the pin budget; ``None`` when nothing is.
+
+        Newer pins are worth more: over the budget the oldest lapse to ordinary cache.  A pin that is larger than the whole
+        budget keeps the beginning only.  Pins never stall anybody: requests that need the room end them too.
+        """
+        match = self.tree.match(tokens, len(tokens))
+        node = match.node
+        if match.partial is not None and len(match.pages) * self.page_size + match.partial_tokens == len(tokens):
+            node = match.partial
+        path = node.path()[: self.pin_budget]
+        if not path:
+            return None
+        node = path[-1]
+        self.tree.pin(node)
+        pin = Pin(next(self._pin_numbers), node, until, len(path))
+        self._pins[pin.number] = pin
+        while self.tree.num_with_pin > self.pin_budget:
+            self._lapse(next(iter(self._pins)), "budget")
+        return pin
+
+    def unpin(self, pin: Pin) -> None:
+        """End a pin; does nothing when it has lapsed."""
+        self._lapse(pin.number, "unpinned")
+
+    def is_pinned(self, pin: Pin) -> bool:
+        return pin.number in self._pins
+
+    def expire(self, now: float) -> None:
+        """End the pins whose time is over."""
+        for pin in [pin for pin in self._pins.values() if pin.until <= now]:
+            self._lapse(pin.number, "expired")
+
+    def next_expiry(self) -> float | None:
+        """When the next pin ends, if there is one."""
+        return min((pin.until for pin in self._pins.values()), default=None)
+
+    def pins(self) -> Iterator[Pin]:
+        return iter(self._pins.values())
+
+    def _lapse(self, number: int, reason: str) -> None:
+        pin = self._pins.pop(number, None)
+        if pin is not None:
+            self.tree.unpin(pin.node)
+            self.events.add(PinLapsed(pin.pages, reason))
+
+    def _room_for(self, need: int, match: Match, spare: int) -> int:
+        """Pages that a prompt may take beside what it found; pins lapse, oldest first, where that makes it enough."""
+        unkept, pinned = _count_unheld(match.node)
+        room = self.available - unkept - spare
+        if room < need <= room + self.tree.num_pinned - pinned:
+            while room < need and self._pins:
+                self._lapse(next(iter(self._pins)), "room")
+                unkept, _ = _count_unheld(match.node)
+                room = self.available - unkept - spare
+        return room
 
     # -- pages being computed -------------------------------------------------------------------------------------
 
@@ -380,7 +509,7 @@ class CacheManager:
             return Miss("disabled", 0, "the prefix cache is off")
         if not reuse:
             return Miss("disabled", 0, "the request needs every position computed")
-        return explain(self.tree, tokens, match)
+        return explain(self.tree, tokens, match, tails=self.tails)
 
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well.  O(pages + leases)."""
@@ -394,11 +523,12 @@ class CacheManager:
         return iter(self._pending.values())
 
 
-def _count_unheld(node: Node) -> int:
-    """How many nodes a hold on ``node`` would take out of what can be evicted."""
-    count = 0
+def _count_unheld(node: Node) -> tuple[int, int]:
+    """How many nodes a hold on ``node`` would take out of what can be evicted, and out of what is only pinned."""
+    unkept = pinned = 0
     at: Node | None = node
     while at is not None and at.parent is not None and not at.holders:
-        count += 1
+        pinned += at.pins > 0
+        unkept += at.pins == 0
         at = at.parent
-    return count
+    return unkept, pinned

@@ -141,6 +141,7 @@ class EngineCore:
     def step(self) -> bool:
         """Run one step; ``False`` when there was nothing to do."""
         started = self.clock()
+        self.manager.expire(started)
         plan = self.scheduler.plan()
         self._note_admissions(plan, started)
         for sequence, error in plan.failed:
@@ -204,7 +205,9 @@ class EngineCore:
         logprobs = (sample,) if params.logprobs is not None else ()
         if token in params.stop_token_ids or (token in self.eos_token_ids and not params.ignore_eos):
             reason = token if token in params.stop_token_ids else None
-            self._end(sequence, _final(sequence, sequence.text.flush(), FinishReason.STOP, stop_reason=reason))
+            self._end(
+                sequence, _final(sequence, sequence.text.flush(), FinishReason.STOP, stop_reason=reason, end=token)
+            )
             return
         delta = sequence.text.push(token)
         if delta.stopped_by is not None:
@@ -264,6 +267,7 @@ class EngineCore:
     # -- looking in -----------------------------------------------------------------------------------------------
 
     def stats(self) -> EngineStats:
+        self.manager.expire(self.clock())
         pages = self.manager.counts()
         counters = dict(self.metrics.counters)
         counters["preemptions"] = self.scheduler.num_preemptions
@@ -347,6 +351,7 @@ def _final(
     logprobs: tuple[TokenLogprob, ...] = (),
     *,
     stop_reason: str | int | None = None,
+    end: int | None = None,
 ) -> Output:
     return Output(
         sequence.index,
@@ -355,6 +360,7 @@ def _final(
         logprobs,
         finish_reason=reason,
         stop_reason=stop_reason,
+        end_token=end,
         report=sequence.report(),
         prompt_logprobs=_first_prompt_logprobs(sequence),
     )

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from agentcache.cache.manager import Pin
+from agentcache.cache.tokens import PagedTokens
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.core import Bounds, EngineCore, check_request
@@ -239,6 +241,29 @@ class AsyncEngine:
         """Drop every cached page that nobody holds; how many there were."""
         return await self._on_thread(self._core.manager.flush)
 
+    def now(self) -> float:
+        """Seconds on the engine's clock, which test hooks can push forward."""
+        return self._core.clock()
+
+    async def pin(self, ids: list[int], root: bytes, ttl_s: float) -> Pin | None:
+        """Keep what is cached of ``ids`` for a time, inside the pin budget; ``None`` when nothing of it is cached.
+
+        The pin's ``pages`` say how much was granted, its ``until`` when it ends on ``now``'s clock.
+        """
+        core = self._core
+
+        def pin() -> Pin | None:
+            return core.manager.pin(PagedTokens(ids, core.manager.page_size, root), core.clock() + ttl_s)
+
+        return await self._on_thread(pin)
+
+    def unpin(self, pin: Pin) -> None:
+        """End a pin soon; does nothing when it has lapsed or the engine has stopped."""
+        try:
+            self._post(lambda: self._core.manager.unpin(pin))
+        except EngineStoppedError:
+            logger.debug("the engine stopped before a pin was given back")
+
     async def check(self) -> list[str]:
         """Run every invariant; what is broken, in sentences."""
         return await self._on_thread(self._core.check)
@@ -287,7 +312,7 @@ class AsyncEngine:
         try:
             while not self._stopping.is_set():
                 # Work that cannot move (there should be none) must not spin.
-                self._take_in(wait=0 if moved else 0.01 if self._core.has_work else None)
+                self._take_in(wait=0 if moved else 0.01 if self._core.has_work else self._until_expiry())
                 moved = self._step()
         except Exception:
             logger.exception("the engine thread died")
@@ -295,6 +320,11 @@ class AsyncEngine:
             raise
         finally:
             self._end("the server is shutting down" if self._stopping.is_set() else "the engine stopped")
+
+    def _until_expiry(self) -> float | None:
+        """Seconds until a pin ends: pages become free on time although nobody asks for anything."""
+        expiry = self._core.manager.next_expiry()
+        return None if expiry is None else min(max(expiry - self._core.clock(), 0.001), 60)
 
     def _end(self, reason: str) -> None:
         """Take nothing in any more; what is there, and what came in during the last step, ends with an error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentcache.cache.hashing import namespace_root
+from agentcache.cache.hashing import namespace_root, pack_tokens, page_key
 from agentcache.cache.prefix_tree import Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
 
@@ -27,7 +27,7 @@ class Reuse:
 class PrefixIndex:
     """A prefix tree that never evicts and holds no keys or values, only who published what.
 
-    Whole pages are published, as the server does: the partly filled last page of a prompt is not there for the next one.
+    The partly filled last page of a prompt is published too, as the server does: what goes on where it ends reuses it.
     Memory grows with the pages that differ, not with the prompts: a growing chat adds what is new in each turn.
     """
 
@@ -57,13 +57,22 @@ class PrefixIndex:
                 return
             child.page = owner
             node = child
+            self._drop_superseded(node)
+        tail = pack_tokens(tokens[count * self.page_size : len(tokens)])
+        if tail and not self._tree.covers(node, tail):
+            leaf = self._tree.insert(node, page_key(node.key, tail), tail, owner, output=False)
+            if leaf is not None:
+                self._drop_superseded(leaf)
+
+    def _drop_superseded(self, node: Node) -> None:
+        if (shorter := self._tree.superseded(node)) is not None:
+            self._tree.remove(shorter)
 
 
 def predict_cached_tokens(prompts: Iterable[Sequence[int]], page_size: int) -> list[int]:
     """``cached_tokens`` that the server would report for each prompt, served one after another from an empty cache.
 
-    Holds for a cache large enough to keep everything, and replies too short to fill a page; what the model generates can
-    only add to it.
+    Holds for a cache large enough to keep everything; what the model generates can only add to it.
 
     Args:
         prompts: token ids.

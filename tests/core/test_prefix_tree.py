@@ -141,7 +141,7 @@ def test_evicted_keys_are_remembered_but_not_without_bound():
     publish(tree, range(20), 0)
     evict_all(tree)
     tokens = paged(range(20))
-    assert [tree.evicted_at(tokens.key(i)) is not None for i in range(5)] == [True, True, True, False, False]
+    assert [tree.evicted(tokens.key(i)) is not None for i in range(5)] == [True, True, True, False, False]
 
 
 def test_a_page_that_came_back_and_left_again_is_remembered_from_then_on():
@@ -149,7 +149,7 @@ def test_a_page_that_came_back_and_left_again_is_remembered_from_then_on():
     for head in (1, 2, 1, 3):
         publish(tree, [head] * 4, head)
         assert evict_all(tree) == [head]
-    known = [tree.evicted_at(paged([head] * 4).key(0)) is not None for head in (1, 2, 3)]
+    known = [tree.evicted(paged([head] * 4).key(0)) is not None for head in (1, 2, 3)]
     assert known == [True, False, True]
 
 

@@ -53,15 +53,14 @@ def ids_of(folder: Path, requests: Sequence[Body]) -> list[list[int]]:
     return [renderer.render(body["messages"], tools=body.get("tools")).token_ids for body in requests]
 
 
-def recount(prompts: Sequence[Sequence[int]], page_size: int) -> list[int]:
-    """Cached tokens of each prompt, counted the slow way: against every whole page of every earlier prompt."""
+def recount(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """Cached tokens of each prompt, counted the slow way: against every earlier prompt."""
     cached = []
     for index, prompt in enumerate(prompts):
         best = 0
         for earlier in prompts[:index]:
-            published = earlier[: len(earlier) // page_size * page_size]
             common = 0
-            while common < min(len(prompt), len(published)) and prompt[common] == published[common]:
+            while common < min(len(prompt), len(earlier)) and prompt[common] == earlier[common]:
                 common += 1
             best = max(best, common)
         cached.append(min(best, len(prompt) - 1))

@@ -35,7 +35,7 @@ def test_a_clock_in_the_system_text_is_reported_once_with_place_and_loss(lint, t
     assert finding["location"]["page"] == token // PAGE
     assert finding["compared_to"].endswith("run.jsonl:1")
     assert STAMPS[unit][0] in finding["before"] and STAMPS[unit][1] in finding["after"]
-    lost = sum(recount(ids_of(tokenizer_folder, sound), PAGE)) - sum(recount(ids, PAGE))
+    lost = sum(recount(ids_of(tokenizer_folder, sound))) - sum(recount(ids))
     assert lost > 0
     assert (finding["tokens_lost"], finding["tokens_lost_kind"]) == (lost, "exact")
 
@@ -89,7 +89,7 @@ def test_two_clocks_are_two_findings_and_share_the_loss(lint, tokenizer_folder):
     text = defective[1]["messages"][0]["content"]
     assert [text[f["location"]["char"] :][:1] for f in findings] == ["1", "1"]
     assert findings[1]["location"]["char"] == text.index("10:31. ") + 4
-    lost = sum(recount(ids_of(tokenizer_folder, sound), PAGE)) - sum(recount(ids_of(tokenizer_folder, defective), PAGE))
+    lost = sum(recount(ids_of(tokenizer_folder, sound))) - sum(recount(ids_of(tokenizer_folder, defective)))
     assert sum(f["tokens_lost"] for f in findings) == lost
 
 
