@@ -24,7 +24,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "model": ("model", "load_format", "device", "dtype", "weights", "threads", "home"),
     "pages": ("page_size", "num_pages", "kv_memory", "max_model_len", "prefix_cache"),
     "steps": ("prefill_chunk", "max_running", "max_waiting", "schedule", "preempt"),
-    "tiers": ("host_pages", "disk_dir", "store", "kv_events", "public_prefix"),
+    "tiers": ("host_pages", "disk_dir", "disk_size", "store", "kv_events", "public_prefix"),
     "http": ("host", "port", "api_keys", "max_body", "tool_parser", "allow_special_tokens", "enable_test_hooks"),
 }
 
@@ -114,7 +114,7 @@ def _choices(annotation: Any) -> tuple[str, ...] | None:
 def _metavar(name: str, field: FieldInfo) -> str | None:
     if _choices(field.annotation):
         return None
-    if name in {"kv_memory", "max_body"}:
+    if name in {"kv_memory", "max_body", "disk_size"}:
         return "SIZE"
     kinds = {int: "N", Path: "PATH"}
     annotation = field.annotation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-SITES = ("forward", "sampler", "alloc")
+SITES = ("forward", "sampler", "alloc", "disk_write", "host_copy")
 
 
 class InjectedFaultError(RuntimeError):

@@ -6,7 +6,7 @@ Words: a *request* is one prompt; it has ``n`` *sequences*, which share the prom
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,8 @@ class SequenceReport:
     """Positions really run, recomputation after preemption included."""
     preemptions: int
     miss: Miss | None
+    tier_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Of the cached tokens, those that came back from a tier below the device (``host``, ``disk``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ class Sequence:
     computed_tokens: int = 0
     preemptions: int = 0
     miss: Miss | None = None
+    tier_tokens: Mapping[str, int] = field(default_factory=dict)
     first_scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -197,4 +200,5 @@ class Sequence:
             computed_tokens=self.computed_tokens,
             preemptions=self.preemptions,
             miss=self.miss,
+            tier_tokens=self.tier_tokens,
         )

@@ -27,8 +27,6 @@ DEFAULT_ONLY = (
     "weights",
     "schedule",
     "preempt",
-    "host_pages",
-    "disk_dir",
     "store",
     "kv_events",
     "public_prefix",
@@ -91,7 +89,8 @@ class Settings(BaseModel):
 
     # Tiers and neighbours
     host_pages: int = Field(0, ge=0, description="pages of the host tier")
-    disk_dir: Path | None = Field(None, description="folder of the disk tier")
+    disk_dir: Path | None = Field(None, description="folder of the disk tier: prompts stay warm across restarts")
+    disk_size: int = Field(8 * 2**30, ge=2**20, description="bytes that the disk tier may take, such as 8GiB")
     store: str | None = Field(None, description="URL of a shared page store")
     kv_events: str | None = Field(None, description="endpoint that page events are published to")
     public_prefix: Path | None = Field(None, description="file whose pages every key may share")
@@ -107,7 +106,7 @@ class Settings(BaseModel):
 
     home: Path = Field(default_factory=default_home, description="converted models and snapshots")
 
-    @field_validator("kv_memory", "max_body", mode="before")
+    @field_validator("kv_memory", "max_body", "disk_size", mode="before")
     @classmethod
     def _size(cls, value: Any) -> Any:
         return value if value is None else parse_size(value)

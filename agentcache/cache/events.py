@@ -55,6 +55,15 @@ class PageCopied:
 
 
 @dataclass(frozen=True, slots=True)
+class PageLoaded:
+    """A page came back from ``tier`` (``host`` or ``disk``)."""
+
+    key: bytes
+    page: int
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
 class PinLapsed:
     """A pin ended: ``expired``, ``budget`` (newer pins need the room), ``room`` (requests do) or ``unpinned``."""
 
@@ -62,7 +71,7 @@ class PinLapsed:
     reason: str
 
 
-Event = Hit | Missed | PageStored | PageEvicted | Forked | PageCopied | PinLapsed
+Event = Hit | Missed | PageStored | PageEvicted | Forked | PageCopied | PageLoaded | PinLapsed
 
 
 class EventLog:

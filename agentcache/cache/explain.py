@@ -34,14 +34,15 @@ class Miss:
         return asdict(self)
 
 
-def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, tails: bool) -> Miss | None:
+def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, below: int, tails: bool) -> Miss | None:
     """Why ``match`` ends where it ends; ``None`` when all that can be reused was (all but the last token).
 
     Args:
+        below: pages behind the match that come back from a lower tier.
         tails: whether pages that are only partly filled are kept.
     """
-    size, total, depth = tree.page_size, len(tokens), len(match.pages)
-    at = match.tokens(size)
+    size, total, depth = tree.page_size, len(tokens), len(match.pages) + below
+    at = depth * size if below else match.tokens(size)
     if at >= total - 1:
         return None
     if depth < tokens.num_full_pages and (gone := tree.evicted(tokens.key(depth))) is not None:
@@ -51,7 +52,7 @@ def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, tails: bool)
         return Miss("expired", at, f"{why}, after a pin on it had run out") if lapsed else Miss("evicted", at, why)
     if at == 0:
         return Miss("below_page" if total < size else "cold", 0, "nothing that begins like this prompt is cached")
-    if match.node.children and at < len(tokens) and not _ends_cached(match):
+    if not below and match.node.children and not _ends_cached(match):
         return Miss("diverged", at, f"the cache knows the first {at} tokens with another continuation")
     if not tails and total - at < size:
         why = f"the {total - at} tokens after the last full page are not kept as a page of their own"

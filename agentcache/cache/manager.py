@@ -13,20 +13,37 @@ cached   only the tree has it; evicted when room is needed
 from __future__ import annotations
 
 import enum
+import logging
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from agentcache.cache.check import check_manager
-from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageStored, PinLapsed
+from agentcache.cache.events import (
+    EventLog,
+    Forked,
+    Hit,
+    Missed,
+    PageCopied,
+    PageEvicted,
+    PageLoaded,
+    PageStored,
+    PinLapsed,
+)
+from agentcache.cache.eviction import EvictionClass
 from agentcache.cache.explain import Miss, explain
 from agentcache.cache.hashing import pack_tokens, page_key
-from agentcache.cache.pages import PageCopy, PagePool
+from agentcache.cache.pages import PageCopy, PageLoad, PagePool
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree
+from agentcache.cache.tiers import Data, FoundPage, PageIO, Tiers
 from agentcache.cache.tokens import PagedTokens
 from agentcache.errors import InvariantError
 from agentcache.faults import Faults
+
+logger = logging.getLogger(__name__)
 
 
 class Refusal(enum.Enum):
@@ -57,6 +74,13 @@ class Pin:
     pages: int
 
 
+class LowerTiers(NamedTuple):
+    """Tiers below the device, and what moves pages between them and it."""
+
+    tiers: Tiers
+    io: PageIO
+
+
 class Lease:
     """The right of one sequence to its pages.
 
@@ -74,6 +98,7 @@ class Lease:
     __slots__ = (
         "_copies",
         "_manager",
+        "cached_pages",
         "cached_tokens",
         "closed",
         "computed",
@@ -84,13 +109,14 @@ class Lease:
         "pages",
         "publishing",
         "source",
+        "tier_tokens",
         "tokens",
         "twins",
     )
 
     def __init__(self, manager: CacheManager, tokens: PagedTokens, node: Node, pages: list[int]) -> None:
         self._manager = manager
-        self._copies: list[PageCopy] = []
+        self._copies: list[PageCopy | PageLoad] = []
         self.source: Node | None = None
         self.twins: list[int] = []
         self.tokens = tokens
@@ -99,6 +125,9 @@ class Lease:
         self.pages = pages
         self.computed = 0
         self.cached_tokens = 0
+        self.cached_pages = len(pages)
+        self.tier_tokens: dict[str, int] = {}
+        """Cached tokens by the tier below the device that they came back from."""
         self.miss: Miss | None = None
         self.publishing = True
         self.copying = False
@@ -118,8 +147,8 @@ class Lease:
         """
         return self._manager._extend(self, upto)
 
-    def take_copies(self) -> list[PageCopy]:
-        """Copies to make before the next forward pass; each is given once."""
+    def take_copies(self) -> list[PageCopy | PageLoad]:
+        """Pages to copy or fill before the next forward pass, in this order; each is given once."""
         copies, self._copies = self._copies, []
         return copies
 
@@ -153,6 +182,7 @@ class CacheManager:
         enabled: ``False`` never matches and never publishes.
         tails: keep the partly filled last page of a sequence, and copy from pages that are equal only at their beginning.
         pin_budget: how many pages pins may keep; half the pool by default.
+        lower: tiers below the device, and what moves pages between them and it.
         events: where what happens is told.
         faults: where tests make allocation fail.
     """
@@ -165,6 +195,7 @@ class CacheManager:
         enabled: bool = True,
         tails: bool = True,
         pin_budget: int | None = None,
+        lower: LowerTiers | None = None,
         events: EventLog | None = None,
         faults: Faults | None = None,
     ) -> None:
@@ -175,6 +206,7 @@ class CacheManager:
         self.pool = PagePool(num_pages)
         self.tree = PrefixTree(page_size, remember=max(1024, 2 * num_pages))
         self.tails = tails
+        self.lower = lower
         self.pin_budget = num_pages // 2 if pin_budget is None else pin_budget
         self._leases: set[Lease] = set()
         self._pins: OrderedDict[int, Pin] = OrderedDict()
@@ -216,6 +248,7 @@ class CacheManager:
         node = self.tree.evict()
         if node is None:
             return False
+        self._store(node)
         self.pool.drop(node.page)
         self.events.add(PageEvicted(node.key, node.page, reason, used_until - node.used))
         return True
@@ -255,13 +288,17 @@ class CacheManager:
             # It will be tried again: until then, what it found should not be the next to go.
             self.tree.touch(match.partial if match.partial_tokens and match.partial is not None else match.node)
             return Refusal.NO_ROOM
+        found = self._find_below(tokens, match) if reuse else []
+        if found:
+            match.partial = None  # whole pages from below reach further than a part of one
         lease = Lease(self, tokens, match.node, match.pages)
-        lease.miss = self._why_not_further(tokens, match, reuse=reuse)
+        lease.miss = self._why_not_further(tokens, match, len(found), reuse=reuse)
         self.tree.hold(match.node)
         if match.pages:
             self.tree.hit(match.node)
+            self._store_behind(match.node)
         self._leases.add(lease)
-        lease.computed = min(len(match.pages) * size, total)
+        lease.computed = (lease.depth + len(found)) * size
         source = match.partial
         if source is not None and match.partial_tokens > 0 and need + (not source.holders and not source.pins) <= room:
             # The source stays held until the copy has been made, so that it cannot be evicted and overwritten before.
@@ -274,6 +311,7 @@ class CacheManager:
         except BaseException:
             self._release(lease)
             raise
+        self._plan_loads(lease, found)
         if lease.source is not None:
             self._copy(lease, lease.source.page, lease.pages[lease.depth], match.partial_tokens)
             lease.computed += match.partial_tokens
@@ -284,6 +322,55 @@ class CacheManager:
                 self.events.add(Missed(lease.miss.code, lease.miss.at_token))
         self._announce(lease)
         return lease
+
+    def _find_below(self, tokens: PagedTokens, match: Match) -> list[FoundPage]:
+        return [] if self.lower is None else self.lower.tiers.find(tokens, len(match.pages))
+
+    def _plan_loads(self, lease: Lease, found: list[FoundPage]) -> None:
+        """Have the pages behind the match filled from below; they are published when the step has been made."""
+        for offset, entry in enumerate(found):
+            target = lease.pages[lease.depth + offset]
+            lease._copies.append(PageLoad(target, entry.page.data))
+            lease.tier_tokens[entry.tier] = lease.tier_tokens.get(entry.tier, 0) + self.page_size
+            lease.copying = True
+            lease.cached_pages += 1
+            self.events.add(PageLoaded(entry.page.key, target, entry.tier))
+
+    def _store(self, node: Node) -> None:
+        """Copy a page to the tiers below, where it is missing.  A page that cannot be copied is only a page not kept."""
+        if self.lower is None or node.tail or node.parent is None:
+            return
+        tiers, io = self.lower
+        node.stored = True
+
+        def read() -> Data:
+            self.faults.trip("host_copy")
+            return io.read_page(node.page)
+
+        try:
+            tiers.put(node.key, node.parent.key, node.tokens, read)
+        except Exception:
+            logger.exception("page %d was not copied to the tiers below", node.page)
+
+    def _store_behind(self, node: Node) -> None:
+        """A prompt that is used again is worth keeping across a restart: hand its pages to the disk, last page first."""
+        if self.lower is None or not self.lower.tiers.durable:
+            return
+        at: Node | None = node
+        while at is not None and at.parent is not None and not at.stored:
+            self._store(at)
+            at = at.parent
+
+    def save(self, timeout_s: float) -> None:
+        """Hand what prompts are made of to the tiers that outlive the process, best kept first; before a shutdown."""
+        if self.lower is None or not self.lower.tiers.durable:
+            return
+        deadline = time.monotonic() + timeout_s
+        worth = [node for node in self.tree.nodes() if node.eviction_class >= EvictionClass.ONCE and not node.stored]
+        for node in sorted(worth, key=lambda node: (node.eviction_class, node.used), reverse=True):
+            if not self.lower.tiers.catch_up(deadline):
+                return
+            self._store_behind(node)
 
     def _copy(self, lease: Lease, source: int, target: int, tokens: int) -> None:
         lease._copies.append(PageCopy(source, target, tokens))
@@ -504,12 +591,12 @@ class CacheManager:
         depth = len(match.pages)
         return depth < tokens.num_full_pages and tokens.key(depth) in self._pending
 
-    def _why_not_further(self, tokens: PagedTokens, match: Match, *, reuse: bool) -> Miss | None:
+    def _why_not_further(self, tokens: PagedTokens, match: Match, below: int, *, reuse: bool) -> Miss | None:
         if not self.enabled:
             return Miss("disabled", 0, "the prefix cache is off")
         if not reuse:
             return Miss("disabled", 0, "the request needs every position computed")
-        return explain(self.tree, tokens, match, tails=self.tails)
+        return explain(self.tree, tokens, match, below=below, tails=self.tails)
 
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well.  O(pages + leases)."""

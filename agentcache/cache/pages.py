@@ -19,6 +19,14 @@ class PageCopy:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class PageLoad:
+    """Fill page ``target`` with stored ``data`` (``PageIO.read_page``'s), before the copies of the step."""
+
+    target: int
+    data: memoryview | bytes | bytearray
+
+
 class PagePool:
     """``num_pages`` pages, each free or held.
 

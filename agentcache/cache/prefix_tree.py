@@ -40,10 +40,11 @@ class Node:
         holders: leases that end here plus children that are held.  Above 0: the node and its page stay.
         pins: pins that end here plus children that are pinned.
         lapsed: a pin on it ran out.
+        stored: it was handed to the tiers below.
     """
 
     __slots__ = (
-        "children", "hits", "holders", "key", "lapsed", "output", "page", "parent", "pins", "tail", "tokens", "used",
+        "children", "hits", "holders", "key", "lapsed", "output", "page", "parent", "pins", "stored", "tail", "tokens", "used",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +61,7 @@ class Node:
         self.output = output
         self.tail = tail
         self.lapsed = False
+        self.stored = False
         self.used = 0
 
     @property

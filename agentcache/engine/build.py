@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 import torch
 
-from agentcache.cache.manager import CacheManager
+from agentcache.cache.disk import DiskTier
+from agentcache.cache.manager import CacheManager, LowerTiers
+from agentcache.cache.tiers import HostTier, Tier, Tiers
 from agentcache.chat.detokenizer import TextStream
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
@@ -50,7 +52,13 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     runner.warm_up()
     tokenizer = Tokenizer.from_folder(files.folder)
     faults = Faults()
-    manager = CacheManager(num_pages, settings.page_size, enabled=settings.prefix_cache, faults=faults)
+    manager = CacheManager(
+        num_pages,
+        settings.page_size,
+        enabled=settings.prefix_cache,
+        lower=_lower_tiers(settings, files, kv, faults),
+        faults=faults,
+    )
     limits = Limits(settings.prefill_chunk, settings.max_running, settings.max_waiting)
     bounds = Bounds(
         max_model_len=max_model_len,
@@ -77,6 +85,18 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
         # Keys and values depend on the weights and the type of numbers: pages never cross those.
         root_base=(files.revision, settings.load_format, str(dtype), "no adapter"),
     )
+
+
+def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, faults: Faults) -> LowerTiers | None:
+    """Host memory first, then the disk; ``None`` when the settings ask for neither."""
+    tiers: list[Tier] = []
+    if settings.host_pages:
+        tiers.append(HostTier(settings.host_pages))
+    if settings.disk_dir is not None:
+        shape = (len(kv.k), *kv.k[0].shape[:1], *kv.k[0].shape[2:])
+        fingerprint = f"{files.revision} {settings.load_format} {kv.k[0].dtype} {shape}"
+        tiers.append(DiskTier(settings.disk_dir, settings.disk_size, fingerprint, faults))
+    return LowerTiers(Tiers(tiers), kv) if tiers else None
 
 
 def _info(files: ModelFiles, settings: Settings, bounds: Bounds, kv: KVStore) -> EngineInfo:

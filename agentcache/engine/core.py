@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from agentcache.cache.manager import CacheManager
+from agentcache.cache.pages import PageLoad
 from agentcache.cache.tokens import PagedTokens
 from agentcache.chat.detokenizer import TextStream
 from agentcache.engine.stats import EngineStats, Metrics
@@ -136,6 +137,13 @@ class EngineCore:
                     logger.exception("request %s left something behind", request.request_id)
                     self._send(sequence, _error(sequence, reason))
 
+    def save(self, timeout_s: float) -> None:
+        """Write what should outlive the process, for at most ``timeout_s`` seconds."""
+        if self.manager.lower is not None:
+            began = self.clock()
+            self.manager.save(timeout_s / 2)
+            self.manager.lower.tiers.close(timeout_s - (self.clock() - began))
+
     # -- one step -------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
@@ -151,6 +159,8 @@ class EngineCore:
         if not plan.chunks:
             return bool(plan.failed)
         try:
+            if any(isinstance(copy, PageLoad) for copy in plan.copies):
+                self.faults.trip("host_copy")
             self.faults.trip("forward")
             result = self.runner.run(plan)
             self.faults.trip("sampler")
@@ -175,6 +185,8 @@ class EngineCore:
                 sequence.first_scheduled = now
                 self.metrics.counters["prompt_tokens"] += sequence.prompt_len
                 self.metrics.counters["cached_tokens"] += sequence.cached_tokens or 0
+                for tier, tokens in sequence.tier_tokens.items():
+                    self.metrics.counters[f"cached_tokens_{tier}"] += tokens
                 self.metrics.histograms["queue_time_seconds"].observe(now - sequence.request.arrival)
                 self.metrics.histograms["request_prompt_tokens"].observe(sequence.prompt_len)
 
@@ -284,6 +296,7 @@ class EngineCore:
             misses=dict(self.manager.events.misses),
             evictions=dict(self.manager.events.evictions),
             histograms={name: histogram.copy() for name, histogram in self.metrics.histograms.items()},
+            tiers=self.manager.lower.tiers.stats() if self.manager.lower is not None else (),
         )
 
     def check(self) -> list[str]:

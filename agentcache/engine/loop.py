@@ -34,6 +34,9 @@ T = TypeVar("T")
 _REPEATED_FAILURE = 5
 """So many failed steps in a row make the engine unhealthy."""
 
+_SAVE_S = 2.5
+"""How long the disk tier may take to write what it owes when the engine stops."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
@@ -336,6 +339,7 @@ class AsyncEngine:
             self._core.fail_all(reason)
             self._stats = self._core.stats()
             self._deliver()
+            self._core.save(_SAVE_S)
 
     def _take_in(self, *, wait: float | None) -> None:
         """Make the calls that came in; wait for one ``wait`` seconds, or for ever when that is ``None``."""

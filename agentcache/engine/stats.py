@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentcache.cache.tiers import TierStats
+
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 TOKENS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
@@ -73,3 +75,5 @@ class EngineStats:
     misses: Mapping[str, int]
     evictions: Mapping[str, int]
     histograms: Mapping[str, Histogram]
+    tiers: tuple[TierStats, ...] = ()
+    """Of the tiers below the device, nearest first."""

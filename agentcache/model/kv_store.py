@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 
-from agentcache.cache.pages import PageCopy
+from agentcache.cache.pages import PageCopy, PageLoad
+from agentcache.cache.tiers import Data
 from agentcache_kernels import copy_pages
 
 
@@ -38,10 +41,33 @@ class KVStore:
         """Bytes that one page takes over all layers, keys and values."""
         return 2 * num_layers * page_size * kv_heads * head_dim * int(dtype.itemsize)
 
-    def copy(self, copies: Sequence[PageCopy]) -> None:
-        """Make the copies in order, in every layer."""
-        if not copies:
-            return
-        triples = [(copy.source, copy.target, copy.tokens) for copy in copies]
-        for k, v in zip(self.k, self.v, strict=True):
-            copy_pages(k, v, triples)
+    def copy(self, copies: Sequence[PageCopy | PageLoad]) -> None:
+        """Copy and fill pages, in order, in every layer."""
+        for is_load, run in groupby(copies, key=lambda step: isinstance(step, PageLoad)):
+            if is_load:
+                for load in run:
+                    self.write_page(load.target, load.data)  # type: ignore[union-attr]
+                continue
+            triples = [(copy.source, copy.target, copy.tokens) for copy in run]  # type: ignore[union-attr]
+            for k, v in zip(self.k, self.v, strict=True):
+                copy_pages(k, v, triples)
+
+    def read_page(self, page: int) -> memoryview:
+        """A copy of one page in host memory: ``[2 * layers, kv_heads, page_size, head_dim]``, keys of all layers first."""
+        content = torch.stack([pages[:, page] for pages in (*self.k, *self.v)])
+        return memoryview(content.cpu().view(torch.uint8).numpy()).cast("B")
+
+    def write_page(self, page: int, data: Data) -> None:
+        """Fill a page with what ``read_page`` gave.
+
+        Raises:
+            ValueError: ``data`` is not as long as a page.
+        """
+        first = self.k[0]
+        shape = (2 * len(self.k), first.shape[0], *first.shape[2:])
+        expected = math.prod(shape) * first.element_size()
+        if len(data) != expected:
+            raise ValueError(f"got {len(data)} bytes for page {page}, expected {expected}")
+        content = torch.frombuffer(bytearray(data), dtype=first.dtype).view(shape).to(first.device)
+        for pages, rows in zip((*self.k, *self.v), content, strict=True):
+            pages[:, page] = rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentcache.cache.pages import PageCopy
+from agentcache.cache.pages import PageCopy, PageLoad
 from agentcache.request import Sequence, TokenLogprob
 
 
@@ -42,7 +42,8 @@ class StepPlan:
     """One step: run every chunk in one forward pass, after the copies, which are made in order."""
 
     chunks: list[Chunk] = field(default_factory=list)
-    copies: list[PageCopy] = field(default_factory=list)
+    copies: list[PageCopy | PageLoad] = field(default_factory=list)
+    """Pages to copy, or to fill from a lower tier, in this order: one may free what the next one takes."""
     failed: list[tuple[Sequence, Exception]] = field(default_factory=list)
     """Sequences whose pages could not be had because something broke (not because room was short)."""
 

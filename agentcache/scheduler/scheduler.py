@@ -181,7 +181,8 @@ class Scheduler:
         sequence.state = SequenceState.RUNNING
         if sequence.cached_tokens is None:
             sequence.cached_tokens = lease.cached_tokens
-            sequence.cached_pages = lease.depth
+            sequence.cached_pages = lease.cached_pages
+            sequence.tier_tokens = lease.tier_tokens
             sequence.miss = lease.miss
         insort(self.running, sequence, key=_BY_RANK)
 

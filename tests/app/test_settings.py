@@ -35,7 +35,7 @@ def test_other_sizes_are_refused(text):
         ({"device": "tpu"}, ["--device", "'tpu'", "'cpu'"]),
         ({"kv_memory": "2 loaves"}, ["--kv-memory", "'2 loaves'", "2GiB"]),
         ({"weights": "int8"}, ["--weights int8", "native"]),
-        ({"host_pages": 5}, ["--host-pages 5"]),
+        ({"store": "redis://x"}, ["--store redis://x"]),
         ({"colour": "red"}, ["--colour", "no such setting"]),
     ],
 )

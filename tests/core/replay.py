@@ -7,9 +7,11 @@ a page that was overwritten, freed too early, copied wrongly or matched wrongly 
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Sequence as Seq
 
+from agentcache.cache.pages import PageLoad
 from agentcache.request import Output, Request, SamplingParams, TokenLogprob
 from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
 
@@ -55,6 +57,9 @@ class ReplayRunner:
 
     def run(self, plan: StepPlan) -> StepResult:
         for copy in plan.copies:
+            if isinstance(copy, PageLoad):
+                self.write_page(copy.target, copy.data)
+                continue
             self.slots[copy.target][: copy.tokens] = self.slots[copy.source][: copy.tokens]
         self._check_writers(plan)
         self.steps += 1
@@ -62,6 +67,13 @@ class ReplayRunner:
         self.largest_step = max(self.largest_step, plan.num_tokens)
         results = [self._run_chunk(chunk) for chunk in plan.chunks]
         return StepResult([samples for samples, _ in results], [prompt for _, prompt in results])
+
+    def read_page(self, page: int) -> bytes:
+        """The runner is its own ``cache.tiers.PageIO``."""
+        return json.dumps(self.slots[page]).encode()
+
+    def write_page(self, page: int, data) -> None:
+        self.slots[page] = json.loads(bytes(data))
 
     def _check_writers(self, plan: StepPlan) -> None:
         """A page that one chunk writes stands in no other chunk's page table."""

@@ -1,0 +1,197 @@
+"""Where pages go when the device has no room for them, and where they come back from.
+
+::
+
+    device pages ──evicted──► host memory ──oldest──► gone
+         ▲    │                   │
+         │    └──hit, evicted, shutdown──► disk (written behind)
+         └───────────copied back on a hit, never moved: the lower copy stays
+
+A stored page is found by its chain key and compared by its tokens and its parent's key, as in the tree; a walk that starts at
+the namespace root therefore never takes a page of other tokens.  Only full pages are stored.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from agentcache.cache.tokens import PagedTokens
+
+Data = memoryview | bytes | bytearray
+"""Keys and values of one page in all layers, as the page's owner packs them."""
+
+
+class PageIO(Protocol):
+    """Moves the content of device pages; the torch one is ``agentcache.model.kv_store.KVStore``."""
+
+    def read_page(self, page: int) -> Data:
+        """A copy of a page's keys and values in host memory."""
+        ...
+
+    def write_page(self, page: int, data: Data) -> None:
+        """Fill a page with what ``read_page`` gave."""
+        ...
+
+
+class StoredPage(NamedTuple):
+    """A page below the device: ``tokens`` are packed ids, ``parent`` is the key of the page before it or of the root."""
+
+    key: bytes
+    parent: bytes
+    tokens: bytes
+    data: Data
+
+
+class TierStats(NamedTuple):
+    """``used`` and ``capacity`` in ``unit`` (``pages`` or ``bytes``); ``counts`` of what happened, by name."""
+
+    name: str
+    pages: int
+    used: int
+    capacity: int
+    unit: str
+    counts: Mapping[str, int]
+
+
+class Tier(Protocol):
+    """One place below the device.  A shared store can stand behind the same three verbs."""
+
+    name: str
+    durable: bool
+
+    def put(self, page: StoredPage) -> None:
+        """Take a page in, or only note that it was wanted again when it is there."""
+        ...
+
+    def get(self, key: bytes, parent: bytes, tokens: bytes) -> StoredPage | None:
+        """The page, if it is there, whole, and of these tokens."""
+        ...
+
+    def __contains__(self, key: bytes) -> bool: ...
+
+    def touch(self, key: bytes) -> None:
+        """The page was used."""
+        ...
+
+    def catch_up(self, deadline: float) -> bool:
+        """Wait until another page can be taken in at once; whether that was before ``deadline`` (``time.monotonic``)."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what is owed, for at most so long."""
+        ...
+
+    def stats(self) -> TierStats: ...
+
+
+class HostTier:
+    """The most recently used pages in host memory, at most ``capacity`` of them."""
+
+    name = "host"
+    durable = False
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._pages: OrderedDict[bytes, StoredPage] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._pages
+
+    def put(self, page: StoredPage) -> None:
+        self._pages[page.key] = page
+        self._pages.move_to_end(page.key)
+        if len(self._pages) > self.capacity:
+            self._pages.popitem(last=False)
+
+    def get(self, key: bytes, parent: bytes, tokens: bytes) -> StoredPage | None:
+        page = self._pages.get(key)
+        return page if page is not None and (page.parent, page.tokens) == (parent, tokens) else None
+
+    def touch(self, key: bytes) -> None:
+        if key in self._pages:
+            self._pages.move_to_end(key)
+
+    def catch_up(self, deadline: float) -> bool:
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        self._pages.clear()
+
+    def stats(self) -> TierStats:
+        return TierStats(self.name, len(self), len(self), self.capacity, "pages", {})
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPage:
+    """A page that a tier can give back."""
+
+    tier: str
+    page: StoredPage
+
+
+class Tiers:
+    """The tiers of one engine, nearest first."""
+
+    def __init__(self, tiers: list[Tier]) -> None:
+        self.tiers = tiers
+
+    @property
+    def durable(self) -> bool:
+        """Whether something below outlives the process."""
+        return any(tier.durable for tier in self.tiers)
+
+    def put(self, key: bytes, parent: bytes, tokens: bytes, read: Callable[[], Data]) -> None:
+        """Store a page where it is missing, reading its content once."""
+        missing = [tier for tier in self.tiers if key not in tier]
+        if missing:
+            page = StoredPage(key, parent, tokens, read())
+            for tier in missing:
+                tier.put(page)
+        for tier in self.tiers:
+            tier.touch(key)
+
+    def catch_up(self, deadline: float) -> bool:
+        """Wait until every tier can take another page; whether that was before ``deadline`` (``time.monotonic``)."""
+        return all(tier.catch_up(deadline) for tier in self.tiers)
+
+    def close(self, timeout_s: float) -> None:
+        for tier in self.tiers:
+            tier.close(timeout_s)
+
+    def stats(self) -> tuple[TierStats, ...]:
+        return tuple(tier.stats() for tier in self.tiers)
+
+    def find(self, tokens: PagedTokens, start: int) -> list[FoundPage]:
+        """Stored pages that continue ``tokens`` from full page ``start`` on, as far as there is no gap.
+
+        ::
+
+            pages:  | 0 .. start: in the tree | start | start + 1 | ...  missing | not looked at
+        """
+        found: list[FoundPage] = []
+        parent = tokens.key(start - 1) if start else tokens.root
+        for index in range(start, tokens.num_full_pages):
+            key = tokens.key(index)
+            page = self._first(key, parent, tokens.page_bytes(index))
+            if page is None:
+                break
+            found.append(page)
+            parent = key
+        # The last page first: what is used last leaves last, and the beginning of a chain must outlive its end.
+        for entry in reversed(found):
+            for tier in self.tiers:
+                tier.touch(entry.page.key)
+        return found
+
+    def _first(self, key: bytes, parent: bytes, tokens: bytes) -> FoundPage | None:
+        for tier in self.tiers:
+            page = tier.get(key, parent, tokens)
+            if page is not None:
+                return FoundPage(tier.name, page)
+        return None
