@@ -66,7 +66,7 @@ def cache_router(context: Context) -> APIRouter:
     router = APIRouter(tags=["cache"])
     engine = context.engine
 
-    def pages() -> dict[str, int]:
+    def pages() -> dict[str, Any]:
         stats = engine.stats()
         return {
             "page_size": engine.info.page_size,
@@ -77,15 +77,16 @@ def cache_router(context: Context) -> APIRouter:
             "pinned": stats.pinned_pages,
             "running": stats.running,
             "waiting": stats.waiting,
+            "tiers": [tier._asdict() for tier in stats.tiers],
         }
 
     @router.get("/v1/cache", summary="Pages by state")
-    async def cache() -> dict[str, int]:
+    async def cache() -> dict[str, Any]:
         """Each page is in one state: free, live (held by a request), cached, or pinned; they add up to the total."""
         return pages()
 
     @router.post("/v1/cache/flush", summary="Drop every cached page that is not pinned")
-    async def flush() -> dict[str, int]:
+    async def flush() -> dict[str, Any]:
         flushed = await engine.flush()
         return {"flushed": flushed, **pages()}
 

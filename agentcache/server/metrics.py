@@ -58,7 +58,8 @@ class EngineCollector(Collector):
         yield _counter(
             "agentcache_prompt_tokens", "Prompt tokens of admitted requests", counters.get("prompt_tokens", 0)
         )
-        tiers = {"device": counters.get("cached_tokens", 0), "host": 0, "disk": 0}
+        below = {tier: counters.get(f"cached_tokens_{tier}", 0) for tier in ("host", "disk")}
+        tiers = {"device": max(0, counters.get("cached_tokens", 0) - sum(below.values())), **below}
         yield _counters("agentcache_cached_tokens", "Prompt tokens that were found cached", "tier", tiers)
         yield _counter("agentcache_computed_tokens", "Positions run", counters.get("computed_tokens", 0))
         yield _counter("agentcache_generation_tokens", "Generated tokens", counters.get("generation_tokens", 0))

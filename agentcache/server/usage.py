@@ -39,6 +39,11 @@ class Costs:
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
+    def _tiers(self, firsts: Sequence[SequenceReport]) -> dict[str, int]:
+        """Cached tokens by where they were found; the one token that a full hit redoes counts for the device."""
+        below = {name: sum(report.tier_tokens.get(name, 0) for report in firsts) for name in ("host", "disk")}
+        return {"device": max(0, self.cached_tokens - sum(below.values())), **below}
+
     def cache_report(self) -> dict[str, Any]:
         """The ``agentcache`` object.  ``alignment`` cuts each prompt at its last page boundary::
 
@@ -58,7 +63,7 @@ class Costs:
             "partial_tokens": sum(report.partial_tokens for report in firsts),
             "computed_tokens": sum(report.computed_tokens for report in self.reports),
             "preemptions": sum(report.preemptions for report in self.reports),
-            "tiers": {"device": self.cached_tokens, "host": 0, "disk": 0},
+            "tiers": self._tiers(firsts),
             "miss": miss.to_json() if miss else None,
             "alignment": {
                 "static_tokens": prompt_tokens - sum(tails),
