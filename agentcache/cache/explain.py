@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentcache.cache.hashing import TOKEN_BYTES
+from agentcache.cache.hashing import TOKEN_BYTES, unpack_tokens
 
 if TYPE_CHECKING:
     from agentcache.cache.prefix_tree import Match, PrefixTree
     from agentcache.cache.tokens import PagedTokens
+
+_SHOWN = 16
+"""Tokens that a miss quotes of either side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,16 @@ class Miss:
     path: str | None = None
     was: str | None = None
     now: str | None = None
+    was_tokens: tuple[int, ...] = ()
+    """What the cache holds from ``at_token`` on (a few tokens), where the prompt goes on differently."""
+    now_tokens: tuple[int, ...] = ()
+    """What the prompt holds there."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """As HTTP shows it: texts, not tokens."""
+        shown = asdict(self)
+        del shown["was_tokens"], shown["now_tokens"]
+        return shown
 
 
 def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, below: int, tails: bool) -> Miss | None:
@@ -53,11 +63,18 @@ def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, below: int, 
     if at == 0:
         return Miss("below_page" if total < size else "cold", 0, "nothing that begins like this prompt is cached")
     if not below and match.node.children and not _ends_cached(match):
-        return Miss("diverged", at, f"the cache knows the first {at} tokens with another continuation")
+        why = f"the cache knows the first {at} tokens with another continuation"
+        return Miss("diverged", at, why, was_tokens=_known_from(match), now_tokens=tuple(tokens[at : at + _SHOWN]))
     if not tails and total - at < size:
         why = f"the {total - at} tokens after the last full page are not kept as a page of their own"
         return Miss("below_page", at, why)
     return Miss("cold", at, f"nothing is cached beyond the first {at} tokens")
+
+
+def _known_from(match: Match) -> tuple[int, ...]:
+    """What the cache holds where ``match`` ends: of the page that was partly equal, or else of any that follows."""
+    child = match.partial if match.partial is not None else match.node.children[0]
+    return unpack_tokens(child.tokens)[match.partial_tokens : match.partial_tokens + _SHOWN]
 
 
 def _ends_cached(match: Match) -> bool:

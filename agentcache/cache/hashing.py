@@ -18,7 +18,6 @@ from collections.abc import Iterable
 
 from xxhash import xxh3_128_digest
 
-KEY_BYTES = 16
 TOKEN_BYTES = 4
 
 page_digest = xxh3_128_digest
@@ -34,6 +33,14 @@ def pack_tokens(ids: Iterable[int]) -> bytes:
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()
+
+
+def unpack_tokens(packed: bytes) -> tuple[int, ...]:
+    """The ids that ``pack_tokens`` packed."""
+    ids = array("I", packed)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return tuple(ids)
 
 
 def page_key(parent: bytes, page_token_bytes: bytes) -> bytes:

@@ -199,18 +199,23 @@ class CacheManager:
         events: EventLog | None = None,
         faults: Faults | None = None,
     ) -> None:
+        self.num_pages = num_pages
         self.page_size = page_size
         self.enabled = enabled
         self.faults = faults or Faults()
         self.events = events or EventLog()
-        self.pool = PagePool(num_pages)
-        self.tree = PrefixTree(page_size, remember=max(1024, 2 * num_pages))
         self.tails = tails
         self.lower = lower
         self.pin_budget = num_pages // 2 if pin_budget is None else pin_budget
+        self._pin_numbers = count()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: every page is free, every lease and pin is void.  Only while nothing runs."""
+        self.pool = PagePool(self.num_pages)
+        self.tree = PrefixTree(self.page_size, remember=max(1024, 2 * self.num_pages))
         self._leases: set[Lease] = set()
         self._pins: OrderedDict[int, Pin] = OrderedDict()
-        self._pin_numbers = count()
         self._pending: dict[bytes, Lease] = {}
 
     # -- room -----------------------------------------------------------------------------------------------------

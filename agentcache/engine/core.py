@@ -299,6 +299,21 @@ class EngineCore:
             tiers=self.manager.lower.tiers.stats() if self.manager.lower is not None else (),
         )
 
+    def heal(self) -> bool:
+        """Check everything while nothing runs; where something is broken, log it and start from an empty cache.
+
+        Returns:
+            Whether something was broken.
+        """
+        faults = self.check()
+        for fault in faults:
+            logger.error("an invariant is broken: %s", fault)
+        if faults:
+            logger.error("the cache index is made anew; requests are served as before, from a cold cache")
+            self.metrics.counters["index_rebuilds"] += 1
+            self.manager.reset()
+        return bool(faults)
+
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well."""
         faults = self.scheduler.check()

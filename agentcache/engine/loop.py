@@ -13,12 +13,13 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from agentcache.cache.manager import Pin
+from agentcache.cache.manager import CacheManager, Pin
 from agentcache.cache.tokens import PagedTokens
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
@@ -33,6 +34,9 @@ T = TypeVar("T")
 
 _REPEATED_FAILURE = 5
 """So many failed steps in a row make the engine unhealthy."""
+
+_CHECK_AFTER_S = 2.0
+"""Rest after which the invariants are checked."""
 
 _SAVE_S = 2.5
 """How long the disk tier may take to write what it owes when the engine stops."""
@@ -149,6 +153,8 @@ class AsyncEngine:
         self._broken: str | None = None
         self._ended: str | None = None
         """Why no call is taken in any more; guarded by the lock, so that none can slip in behind the last one."""
+        self._unchecked = False
+        self._moved_at = 0.0
         self._thread = threading.Thread(target=self._run, name="agentcache-engine", daemon=True)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -267,6 +273,18 @@ class AsyncEngine:
         except EngineStoppedError:
             logger.debug("the engine stopped before a pin was given back")
 
+    def is_pinned(self, pin: Pin) -> bool:
+        """Whether a pin still holds: it has not run out, been given back or made room."""
+        return pin.until > self.now() and self._core.manager.is_pinned(pin)
+
+    async def inspect(self, look: Callable[[CacheManager], T]) -> T:
+        """What ``look`` sees in the cache between two steps; it must not change anything.
+
+        Raises:
+            EngineStoppedError: no step is made any more.
+        """
+        return await self._on_thread(lambda: look(self._core.manager))
+
     async def check(self) -> list[str]:
         """Run every invariant; what is broken, in sentences."""
         return await self._on_thread(self._core.check)
@@ -315,8 +333,9 @@ class AsyncEngine:
         try:
             while not self._stopping.is_set():
                 # Work that cannot move (there should be none) must not spin.
-                self._take_in(wait=0 if moved else 0.01 if self._core.has_work else self._until_expiry())
+                self._take_in(wait=0 if moved else 0.01 if self._core.has_work else self._idle_wait())
                 moved = self._step()
+                self._check_when_idle(moved)
         except Exception:
             logger.exception("the engine thread died")
             self._broken = "the engine stopped after an internal error"
@@ -324,10 +343,23 @@ class AsyncEngine:
         finally:
             self._end("the server is shutting down" if self._stopping.is_set() else "the engine stopped")
 
-    def _until_expiry(self) -> float | None:
-        """Seconds until a pin ends: pages become free on time although nobody asks for anything."""
+    def _idle_wait(self) -> float | None:
+        """Seconds until something is to be done although nobody asks: a pin ends, or what was done is to be checked."""
         expiry = self._core.manager.next_expiry()
-        return None if expiry is None else min(max(expiry - self._core.clock(), 0.001), 60)
+        waits = [] if expiry is None else [min(max(expiry - self._core.clock(), 0.001), 60)]
+        if self._unchecked:
+            waits.append(_CHECK_AFTER_S)
+        return min(waits, default=None)
+
+    def _check_when_idle(self, moved: bool) -> None:
+        """After a while of rest, recount everything once; what is broken is logged, and the index made anew."""
+        now = time.monotonic()
+        if moved or self._core.has_work:
+            self._unchecked, self._moved_at = True, now
+        elif self._unchecked and now - self._moved_at >= _CHECK_AFTER_S:
+            self._unchecked = False
+            if self._core.heal():
+                self._stats = self._core.stats()
 
     def _end(self, reason: str) -> None:
         """Take nothing in any more; what is there, and what came in during the last step, ends with an error."""

@@ -317,3 +317,41 @@ def test_an_idle_engine_does_not_spin():
         assert len(steps) <= 2
 
     play(scene, engine)
+
+
+def test_a_broken_index_is_found_at_rest_and_made_anew_and_requests_go_on(monkeypatch, caplog):
+    monkeypatch.setattr("agentcache.engine.loop._CHECK_AFTER_S", 0.05)
+    engine = make_async()
+
+    async def scene(engine):
+        prompt = prompt_of(12)
+        await read(submit(engine, "a", prompt))
+        assert engine.stats().cached_pages > 0
+        engine._core.manager.tree.num_live += 1  # what a bug would do
+        while not engine.stats().counters.get("index_rebuilds"):
+            await asyncio.sleep(0.01)
+        assert await engine.check() == []
+        assert engine.stats().free_pages == engine.stats().total_pages
+        assert tokens(await read(submit(engine, "b", prompt))) == continuation(prompt, 8)
+
+    play(scene, engine)
+    assert "an invariant is broken" in caplog.text
+
+
+def test_pins_end_on_time_although_nobody_asks_for_anything():
+    engine = make_async()
+
+    async def scene(engine):
+        prompt = prompt_of(12)
+        await read(submit(engine, "a", prompt))
+        pin = await engine.pin(prompt, b"root", 0.1)
+        assert pin.pages == 3 and engine.stats().pinned_pages == 3
+        while engine.stats().pinned_pages:
+            await asyncio.sleep(0.01)
+        pin = await engine.pin(prompt, b"root", 1000)
+        await engine.advance_clock(1001)
+        assert engine.stats().pinned_pages == 0
+        engine.unpin(pin)
+        assert await engine.pin([1, 2, 3], b"nobody", 5) is None
+
+    play(scene, engine)

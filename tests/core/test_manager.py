@@ -293,6 +293,21 @@ def test_every_miss_has_a_reason_and_a_place(prompt, code, at):
     assert (miss and miss.code, miss and miss.at_token) == (code, at)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "was", "now"),
+    [
+        ([0, 1, 2, 3, 4, 5, 70, 71, 72], (6, 7), (70, 71, 72)),
+        ([0, 1, 2, 3, 70, 71, 72, 73, 74], (4, 5, 6, 7), (70, 71, 72, 73, 74)),
+    ],
+)
+def test_a_miss_quotes_both_sides_of_where_they_part(prompt, was, now):
+    manager = CacheManager(16, SIZE)
+    serve(manager, range(8))
+    miss = acquire(manager, prompt).miss
+    assert (miss.was_tokens, miss.now_tokens) == (was, now)
+    assert "was_tokens" not in miss.to_json()
+
+
 def test_a_miss_says_that_the_page_was_evicted():
     manager = CacheManager(16, SIZE)
     serve(manager, range(12))
