@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import httpx
 
 from agentcache_sdk._replies import Reply, turn_of
+from agentcache_sdk._retry import Repeat
 from agentcache_sdk.tools import Tool, tool_schemas
 from agentcache_sdk.types import CacheState, Health, Model, Tokens, Turn, Version
 
@@ -25,7 +26,7 @@ class Call(Generic[T]):
     path: str
     parse: Callable[[Reply], T]
     body: Mapping[str, Any] | None = None
-    retry: bool = True
+    repeat: Repeat = Repeat.IF_REFUSED
 
     def content(self) -> bytes | None:
         """The body as JSON, keys in the order given.
@@ -45,6 +46,13 @@ class Call(Generic[T]):
         content = self.content()
         headers = {"content-type": "application/json"} if content is not None else None
         return http.build_request(self.method, self.path, content=content, headers=headers)
+
+
+Steps = Generator[Call[Any], Any, T]
+"""Calls to make one after another, each answered by its result or its error; what comes out in the end is a ``T``.
+
+The sync and the async transport run the same steps, so what is decided between two calls is written once.
+"""
 
 
 def root_url(base_url: str) -> str:
@@ -70,14 +78,22 @@ def chat(messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Ca
     Raises:
         TypeError: ``messages`` is not a list of mappings, or ``stream`` is among the parameters.
     """
-    if isinstance(messages, str | bytes | Mapping) or not all(isinstance(message, Mapping) for message in messages):
-        raise TypeError(f'messages: got {messages!r}, expected a list such as [{{"role": "user", "content": "Hi"}}]')
     _no_stream_flag(params)
-    body: dict[str, Any] = {"messages": [dict(message) for message in messages]}
+    body: dict[str, Any] = {"messages": message_list(messages)}
     body |= {key: value for key, value in params.items() if value is not None}
     if "tools" in body:
         body["tools"] = tool_schemas(body["tools"])
     return Call("POST", CHAT, turn_of, body)
+
+
+def message_list(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """
+    Raises:
+        TypeError: not a list of mappings.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not all(isinstance(message, Mapping) for message in messages):
+        raise TypeError(f'messages: got {messages!r}, expected a list such as [{{"role": "user", "content": "Hi"}}]')
+    return [dict(message) for message in messages]
 
 
 def streamed(call: Call[Turn]) -> Call[Turn]:
@@ -112,7 +128,9 @@ def models() -> Call[list[Model]]:
 
 def health() -> Call[Health]:
     """Never retried: who asks wants to know how the server is now."""
-    return Call("GET", "/health", lambda reply: reply.parse(Health, reply.body() if reply.content else {}), retry=False)
+    return Call(
+        "GET", "/health", lambda reply: reply.parse(Health, reply.body() if reply.content else {}), repeat=Repeat.NEVER
+    )
 
 
 def version() -> Call[Version]:
@@ -136,7 +154,7 @@ def tokenize(
 
 
 def detokenize(tokens: Sequence[int]) -> Call[str]:
-    return Call("POST", "/detokenize", lambda reply: str(_field(reply, "prompt")), {"tokens": list(tokens)})
+    return Call("POST", "/detokenize", lambda reply: str(field_of(reply, "prompt")), {"tokens": list(tokens)})
 
 
 def cache() -> Call[CacheState]:
@@ -144,10 +162,10 @@ def cache() -> Call[CacheState]:
 
 
 def flush_cache() -> Call[int]:
-    return Call("POST", "/v1/cache/flush", lambda reply: int(_field(reply, "flushed")), {})
+    return Call("POST", "/v1/cache/flush", lambda reply: int(field_of(reply, "flushed")), {})
 
 
-def _field(reply: Reply, name: str) -> Any:
+def field_of(reply: Reply, name: str) -> Any:
     body = reply.body()
     if not isinstance(body, dict) or name not in body:
         reply.unreadable(f"expected an object with {name}, got {str(body)[:120]}")

@@ -1,114 +1,45 @@
-"""A session without its network: state, turns in flight, warnings.  Shared by ``Session`` and ``AsyncSession``."""
+"""A session without its network.  Shared by ``Session`` and ``AsyncSession``, which only run its steps.
+
+::
+
+    client.session(...)     not opened        nothing was sent yet
+    first use, or `with`    opened, id        the server holds the transcript; a turn sends what is new
+                            opened, no id     the server holds no sessions; a turn sends everything
+"""
 
 from __future__ import annotations
 
 import copy
 import enum
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from agentcache_sdk import _calls
-from agentcache_sdk._calls import Call
+from agentcache_sdk import _session_calls as calls
+from agentcache_sdk._calls import Steps
 from agentcache_sdk._durations import parse_ttl
-from agentcache_sdk._findings import VOLATILE_ADVICE, break_finding, volatile_findings
-from agentcache_sdk._transcript import Message, Transcript
+from agentcache_sdk._findings import VOLATILE_ADVICE, volatile_findings
+from agentcache_sdk._options import SessionOptions
+from agentcache_sdk._retry import Repeat
+from agentcache_sdk._transcript import Transcript, transcript_of
 from agentcache_sdk.cache_warnings import CallSite, WarningSink
-from agentcache_sdk.errors import AgentCacheError, Busy
+from agentcache_sdk.errors import AgentCacheError, APIError, Busy
 from agentcache_sdk.report import SessionReport
-from agentcache_sdk.tools import Tool, tool_schemas
-from agentcache_sdk.types import Turn
-
-_FIXED = {
-    "messages": "the session keeps its messages; use send(text) and tool_result(...)",
-    "tools": "tools belong to the session: changing them between turns changes the beginning of the prompt",
-    "model": "the model belongs to the session",
-    "n": "a session continues one reply; fork(n) the session for more",
-    "stream": "use session.stream(...)",
-}
-
-
-class Flight(Protocol):
-    """One request from before it is sent until after it ended: enter it for the call, finish it with the turn."""
-
-    def __enter__(self) -> Call[Turn]: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-
-    def finish(self, turn: Turn) -> Turn:
-        """Take in the finished turn; not called for one that failed or was cut."""
-        ...
+from agentcache_sdk.types import Explanation, Pin, SessionInfo, Snapshot
 
 
 @dataclass
-class ChatFlight:
-    """A stateless chat request: nothing is kept, only warned about."""
+class ServerAbility:
+    """What one client has found out about its server.
 
-    call: Call[Turn]
-    sink: WarningSink
-    site: CallSite
-
-    def __enter__(self) -> Call[Turn]:
-        messages = (self.call.body or {})["messages"]
-        for finding in volatile_findings(messages, whole_history=True):
-            self.sink.emit(finding, self.site, VOLATILE_ADVICE)
-        return self.call
-
-    def finish(self, turn: Turn) -> Turn:
-        self.sink.emit_all(turn.cache.findings, self.site)
-        return turn
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-@dataclass(frozen=True)
-class SessionOptions:
-    """What ``client.session(...)`` was given, checked.  ``ttl_s`` in seconds."""
-
-    system: str | None
-    tools: tuple[dict[str, Any], ...]
-    ttl_s: float | None
-    model: str | None
-    sink: WarningSink
-
-
-def session_options(
-    system: str | None,
-    tools: Sequence[Tool] | None,
-    ttl: str | float | None,
-    model: str | None,
-    ignore: str | Iterable[str],
-) -> SessionOptions:
-    """Check the arguments of ``client.session``.
-
-    Raises:
-        TypeError: a tool that no schema can be made for.
-        ValueError: a ``ttl`` or a code in ``ignore`` that is none.
+    Attributes:
+        holds_sessions: ``None`` until the first session asked.
     """
-    codes = (ignore,) if isinstance(ignore, str) else tuple(ignore)
-    for code in codes:
-        if not re.fullmatch(r"AC\d{0,3}", code):
-            raise ValueError(
-                f"ignore: got {code!r}, expected a warning code such as AC101, or its beginning, such as AC1"
-            )
-    return SessionOptions(system, tuple(tool_schemas(tools or ())), parse_ttl(ttl), model, WarningSink(codes))
 
-
-@dataclass(frozen=True)
-class TurnInput:
-    """The arguments of ``send`` and ``stream``."""
-
-    text: str | None
-    max_tokens: int | None
-    volatile: Mapping[str, Any] | None
-    sampling: Mapping[str, Any]
+    holds_sessions: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +52,7 @@ class Wait:
 
 
 class SessionState(enum.Enum):
-    """IDLE <-> IN_TURN; either -> CLOSED."""
+    """IDLE <-> IN_TURN (or in a rollback); either -> CLOSED."""
 
     IDLE = "idle"
     IN_TURN = "in turn"
@@ -130,153 +61,239 @@ class SessionState(enum.Enum):
 
 @dataclass
 class SessionCore:
-    """Everything a session knows.  Safe to call from several threads."""
+    """Everything a session knows.  Safe to call from several threads.
+
+    Attributes:
+        id: the server's name of it, once it is opened there.
+        raw: continued with text or token ids as they stand, rather than with messages.
+        unsettled: a turn was cut, or its answer lost, and the server may have committed it nevertheless.
+    """
 
     options: SessionOptions
+    server: ServerAbility
     transcript: Transcript
     sink: WarningSink
     clock: Callable[[], float] = time.monotonic
+    id: str | None = None
+    opened: bool = False
+    raw: bool = False
+    unsettled: bool = False
     waits: list[Wait] = field(default_factory=list)
     state: SessionState = SessionState.IDLE
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def create(cls, options: SessionOptions, site: CallSite) -> SessionCore:
-        """A new session.
+    def create(cls, options: SessionOptions, server: ServerAbility, site: CallSite) -> SessionCore:
+        """A new session; nothing is sent yet.
 
         Raises:
             CacheWarning: its system text looks volatile, and warnings are errors.
         """
-        head: tuple[Message, ...] = ({"role": "system", "content": options.system},) if options.system else ()
-        for finding in volatile_findings(head, whole_history=False):
+        for finding in volatile_findings(options.head, whole_history=False):
             options.sink.emit(finding, site, VOLATILE_ADVICE)
-        return cls(options, Transcript(head), options.sink)
+        raw = options.prompt is not None
+        return cls(options, server, Transcript(options.head), options.sink, raw=raw)
 
     @property
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[dict[str, Any], ...]:
         with self.lock:
             return tuple(copy.deepcopy(self.transcript.messages))
 
-    def flight(self, given: TurnInput, site: CallSite) -> SessionFlight:
-        return SessionFlight(self, given, site)
+    def open(self) -> Steps[None]:
+        """Find or make the session on the server, unless that is done, or the server holds none.
+
+        Raises:
+            NotFound: no such model, session or snapshot.
+            AgentCacheError: the server holds no sessions, and this one can live nowhere else.
+        """
+        with self.lock:
+            self._require_open()
+            if self.opened:
+                return
+        info = None if self.server.holds_sessions is False else (yield from self._found_or_made())
+        if info is None and (verb := self._only_on_server()):
+            raise not_held(verb)
+        with self.lock:
+            wanted = not self.opened and self.state is not SessionState.CLOSED
+            if wanted:
+                self.opened = True
+                self.id = None if info is None else info.id
+                if info is not None and (self.options.session_id or self.options.from_snapshot):
+                    self.transcript = transcript_of(info)
+                    self.raw = info.kind == "raw"
+        if not wanted and info is not None and self.options.session_id is None:
+            yield calls.delete(info.id)  # another thread was faster, or closed the session meanwhile
+        with self.lock:
+            self._require_open()
+
+    def _found_or_made(self) -> Steps[SessionInfo | None]:
+        try:
+            if self.options.session_id is not None:
+                info: SessionInfo = yield calls.info(self.options.session_id)
+            else:
+                info = yield calls.create(self.options.fields())
+                if self.options.from_snapshot is not None:
+                    info = yield calls.info(info.id)
+        except APIError as error:
+            if not calls.is_missing_route(error):
+                raise
+            self.server.holds_sessions = False
+            return None
+        self.server.holds_sessions = True
+        return info
+
+    def _only_on_server(self) -> str | None:
+        """What was asked for that a client alone cannot do."""
+        options = self.options
+        asked = {"resume": options.session_id, "restore": options.from_snapshot, "session(prompt=...)": options.prompt}
+        return next((verb for verb, value in asked.items() if value is not None), None)
+
+    def _held(self, verb: str) -> Steps[str]:
+        """The id, of a session that the server holds.
+
+        Raises:
+            AgentCacheError: it holds none.
+        """
+        yield from self.open()
+        if self.id is None:
+            raise not_held(verb)
+        return self.id
+
+    def settle(self) -> Steps[None]:
+        """After a turn that did not end here: have the server drop it, should it have ended there."""
+        if self.id is not None and self.unsettled:
+            yield calls.rollback(self.id, len(self.transcript.turns), Repeat.SETTLING)
+            self.unsettled = False
+
+    def fork(self, n: int, at_turn: int | None) -> Steps[list[SessionCore]]:
+        """Works while a turn runs: the copies end at the last committed one."""
+        if n < 1:
+            raise ValueError(f"fork: got {n}, expected at least 1")
+        yield from self.open()
+        with self.lock:
+            copies = [self.transcript.kept(at_turn) for _ in range(n)]
+        ids: list[str | None] = [None] * n
+        if self.id is not None:
+            # The turn is always named: the server may have committed one that this client has not read yet.
+            infos: list[SessionInfo] = yield calls.fork(self.id, n, len(copies[0].turns))
+            ids = [info.id for info in infos]
+        return [self._twin(transcript, session_id) for transcript, session_id in zip(copies, ids, strict=True)]
+
+    def _twin(self, transcript: Transcript, session_id: str | None) -> SessionCore:
+        """Of this session's kind, with nothing shared that changes."""
+        fresh = SessionCore(self.options, self.server, transcript, self.sink.copy(), self.clock)
+        return replace(fresh, id=session_id, opened=True, raw=self.raw)
+
+    def rollback(self, to_turn: int) -> Steps[None]:
+        yield from self.open()
+        with self.alone():
+            kept = self.transcript.kept(to_turn)
+            if self.id is not None:
+                repeat = Repeat.SETTLING if self.unsettled else Repeat.IF_REFUSED
+                yield calls.rollback(self.id, to_turn, repeat)
+            with self.lock:
+                self.transcript = kept
+                self.unsettled = False
+
+    def wait(self, tool: str, expect_s: float | None) -> Steps[None]:
+        """Tell the server that a tool runs."""
+        yield from self.open()
+        if self.id is not None:
+            yield calls.wait(self.id, tool, expect_s)
+
+    def pin(self, ttl: str | float) -> Steps[Pin]:
+        ttl_s = parse_ttl(ttl)
+        session_id = yield from self._held("pin")
+        pin: Pin = yield calls.pin(session_id, ttl_s)
+        return pin
+
+    def unpin(self) -> Steps[None]:
+        session_id = yield from self._held("unpin")
+        yield calls.unpin(session_id)
+
+    def snapshot(self, name: str) -> Steps[Snapshot]:
+        session_id = yield from self._held("snapshot")
+        yield from self.settle()
+        snapshot: Snapshot = yield calls.snapshot(session_id, name)
+        return snapshot
+
+    def explain(self) -> Steps[Explanation]:
+        session_id = yield from self._held("explain")
+        explanation: Explanation = yield calls.explain(session_id)
+        return explanation
+
+    def close(self) -> Steps[None]:
+        with self.lock:
+            was_closed, self.state = self.state is SessionState.CLOSED, SessionState.CLOSED
+        if self.id is None or was_closed:
+            return
+        try:
+            yield calls.delete(self.id)
+        except AgentCacheError:
+            pass  # it is gone already, or will be when its ttl is over; what the caller is leaving for matters more
 
     def tool_result(self, call_id: str, content: Any) -> None:
         with self.lock:
-            self.require_idle()
+            self._require_idle()
+            if not self.opened and self._only_on_server():
+                raise AgentCacheError(
+                    "tool_result: open the session first, by `with` or open(): its calls are not known"
+                )
             self.transcript.add_tool_result(call_id, content)
 
     def mark(self) -> int:
         with self.lock:
             return len(self.transcript.turns)
 
-    def rollback(self, to_turn: int) -> None:
-        with self.lock:
-            self.require_idle()
-            self.transcript = self.transcript.kept(to_turn)
-
-    def fork(self, n: int, at_turn: int | None) -> list[SessionCore]:
-        """Works while a turn runs: the copies end at the last committed one."""
-        if n < 1:
-            raise ValueError(f"fork: got {n}, expected at least 1")
-        with self.lock:
-            self.require_open()
-            copies = [self.transcript.kept(at_turn) for _ in range(n)]
-        return [SessionCore(self.options, transcript, self.sink.copy(), self.clock) for transcript in copies]
-
     def report(self) -> SessionReport:
         with self.lock:
             return self.transcript.report()
 
-    def waiting(self, tool: str, expect_s: float | None) -> Waiting:
-        return Waiting(self, tool, expect_s)
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No turn and no rollback besides this one.
 
-    def close(self) -> None:
+        Raises:
+            Busy: there is one already.
+        """
         with self.lock:
-            self.state = SessionState.CLOSED
+            self._require_idle()
+            self.state = SessionState.IN_TURN
+        try:
+            yield
+        finally:
+            with self.lock:
+                if self.state is SessionState.IN_TURN:
+                    self.state = SessionState.IDLE
 
-    def not_held(self, verb: str) -> NoReturn:
-        raise AgentCacheError(
-            f"{verb}: this server does not hold sessions yet; the session lives in this client, which re-sends its messages"
-        )
-
-    def require_open(self) -> None:
+    def _require_open(self) -> None:
         if self.state is SessionState.CLOSED:
             raise AgentCacheError("the session is closed")
 
-    def require_idle(self) -> None:
-        self.require_open()
+    def _require_idle(self) -> None:
+        self._require_open()
         if self.state is SessionState.IN_TURN:
             raise Busy("a turn of this session is still running: wait for it, or fork the session", 429, "session_busy")
 
 
-@dataclass
-class SessionFlight:
-    """One turn of a session.  Unless it is finished, the session stays as it was before."""
-
-    core: SessionCore
-    given: TurnInput
-    site: CallSite
-    sent: list[Message] = field(default_factory=list)
-    flying: bool = False
-
-    def __enter__(self) -> Call[Turn]:
-        core = self.core
-        with core.lock:
-            core.require_idle()
-            self.sent = core.transcript.new_messages(self.given.text, self.given.volatile)
-            call = _calls.chat([*core.transcript.committed, *self.sent], self._params())
-            core.state = SessionState.IN_TURN
-            self.flying = True
-        return call
-
-    def _params(self) -> dict[str, Any]:
-        for name in self.given.sampling:
-            if name in _FIXED:
-                raise TypeError(f"{name}: {_FIXED[name]}")
-        options = self.core.options
-        fixed = {"model": options.model, "tools": options.tools or None, "max_tokens": self.given.max_tokens}
-        return {**fixed, **self.given.sampling}
-
-    def finish(self, turn: Turn) -> Turn:
-        core = self.core
-        with core.lock:
-            if core.state is SessionState.CLOSED:
-                raise AgentCacheError("the session was closed while this turn ran; the turn is dropped")
-            previous = core.transcript.previous_prompt
-            core.transcript.commit(self.sent, turn)
-        broken = break_finding(previous, turn.cache)
-        if broken:
-            core.sink.emit(broken[0], self.site, broken[1])
-        core.sink.emit_all(turn.cache.findings, self.site)
-        return turn
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self.core.lock:
-            if self.flying and self.core.state is SessionState.IN_TURN:
-                self.core.state = SessionState.IDLE
-            self.flying = False
+def not_held(verb: str) -> AgentCacheError:
+    return AgentCacheError(
+        f"{verb}: this server does not hold sessions; they live in this client, which re-sends their messages"
+    )
 
 
 @dataclass
-class Waiting:
-    """A tool at work, as a context manager of either kind; records how long it took."""
+class WaitClock:
+    """How long a tool runs."""
 
     core: SessionCore
     tool: str
     expect_s: float | None
     began: float = 0.0
 
-    def __enter__(self) -> Waiting:
+    def start(self) -> Steps[None]:
+        yield from self.core.wait(self.tool, self.expect_s)
         self.began = self.core.clock()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
         self.core.waits.append(Wait(self.tool, self.expect_s, self.core.clock() - self.began))
-
-    async def __aenter__(self) -> Waiting:
-        return self.__enter__()
-
-    async def __aexit__(self, *_: object) -> None:
-        self.__exit__()

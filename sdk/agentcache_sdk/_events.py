@@ -101,19 +101,20 @@ class TurnReader:
                 self._body[key] = value
         for piece in chunk.get("choices") or []:
             index = piece.get("index", 0)
-            choice = self._choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": ""}})
+            choice = self._choices.setdefault(index, _empty_choice(index, piece))
             _merge_choice(choice, piece)
-            text = (piece.get("delta") or {}).get("content")
+            text = piece.get("text") if "text" in piece else (piece.get("delta") or {}).get("content")
             if text and index == 0:
                 self._ready.append(text)
 
     def _whole(self) -> dict[str, Any]:
         choices = [self._choices[index] for index in sorted(self._choices)]
-        for choice in choices:
+        for message in (choice["message"] for choice in choices if "message" in choice):
             # As in a plain answer: a reply of tool calls alone has no text, rather than an empty one.
-            if choice["message"].get("tool_calls") and not choice["message"]["content"]:
-                choice["message"]["content"] = None
-        return {**self._body, "object": "chat.completion", "choices": choices}
+            if message.get("tool_calls") and not message["content"]:
+                message["content"] = None
+        whole = str(self._body.get("object", "chat.completion")).removesuffix(".chunk")
+        return {**self._body, "object": whole, "choices": choices}
 
     def _finish(self, item: Turn | AgentCacheError) -> None:
         self._over = True
@@ -126,10 +127,17 @@ def _status_of(error: dict[str, Any]) -> int:
     return codes.get(str(error.get("code")), 500)
 
 
+def _empty_choice(index: int, piece: dict[str, Any]) -> dict[str, Any]:
+    """Of a raw completion, whose pieces have ``text``, or of a chat completion."""
+    return {"index": index} | ({"text": ""} if "text" in piece else {"message": {"role": "assistant", "content": ""}})
+
+
 def _merge_choice(choice: dict[str, Any], piece: dict[str, Any]) -> None:
     for key, value in piece.items():
         if key == "delta":
             _merge_delta(choice["message"], value or {})
+        elif key == "text":
+            choice["text"] += value or ""
         elif isinstance(value, list) and isinstance(choice.get(key), list):
             choice[key] = choice[key] + value
         elif key == "logprobs" and isinstance(value, dict) and isinstance(choice.get(key), dict):

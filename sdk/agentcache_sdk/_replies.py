@@ -28,6 +28,9 @@ from agentcache_sdk.types import CacheReport, Choice, ToolCall, Turn, Usage, Wir
 
 W = TypeVar("W", bound=Wire)
 
+_GO_ON = "go on from its messages, client.session(messages=session.messages), or from a snapshot, client.restore(name)"
+"""What to do when the server has lost a session: its time to live was over, or the server was restarted."""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -129,6 +132,8 @@ def api_error(error: Mapping[str, Any], status: int, request_id: str | None = No
     code = error.get("code")
     code = None if code is None else str(code)
     message = str(error.get("message") or "the server gave no reason")
+    if code == "session_not_found":
+        message = f"{message}; {_GO_ON}"
     return _class_of(status, code)(message, status, code, error.get("param"), request_id)
 
 

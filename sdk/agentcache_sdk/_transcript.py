@@ -5,19 +5,19 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentcache_sdk._findings import lost_tokens
 from agentcache_sdk.report import ReportRow, SessionReport
-from agentcache_sdk.types import Turn
+from agentcache_sdk.types import CacheReport, PromptTokensDetails, SessionInfo, Turn, Usage
 
 Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class TurnRecord:
-    """What one turn added: the messages that were sent, then the reply."""
+    """What one turn added: the messages that were sent, then the reply; none where another client or no chat made it."""
 
     messages: tuple[Message, ...]
     turn: Turn
@@ -34,6 +34,8 @@ class Transcript:
     head: tuple[Message, ...] = ()
     turns: list[TurnRecord] = field(default_factory=list)
     pending: list[Message] = field(default_factory=list)
+    resumed: bool = False
+    """Another client began it: head and first turns are the server's alone, and ``messages`` begins after them."""
 
     @property
     def committed(self) -> list[Message]:
@@ -50,9 +52,12 @@ class Transcript:
         """Prompt tokens of the last turn: what the next one should find cached."""
         return self.turns[-1].turn.usage.prompt_tokens if self.turns else 0
 
-    def open_calls(self) -> list[str]:
-        """Ids of the last reply's tool calls that have no result yet."""
-        calls = [call.id for call in self.turns[-1].turn.tool_calls] if self.turns else []
+    def open_calls(self) -> list[str] | None:
+        """Ids of the last reply's tool calls that have no result yet; ``None``: this client has not seen that reply."""
+        last = self.committed[-1:]
+        if self.resumed and not last:
+            return None
+        calls = [str(call.get("id") or "") for message in last for call in message.get("tool_calls") or []]
         answered = {message["tool_call_id"] for message in self.pending}
         return [call for call in calls if call not in answered]
 
@@ -63,7 +68,7 @@ class Transcript:
             ValueError: no tool call of that id is waiting.
         """
         waiting = self.open_calls()
-        if call_id not in waiting:
+        if waiting is not None and call_id not in waiting:
             raise ValueError(
                 f"tool_result: got call id {call_id!r}, expected one of {waiting or 'none: no call is open'}"
             )
@@ -90,7 +95,8 @@ class Transcript:
     def commit(self, sent: list[Message], turn: Turn) -> None:
         """Append a finished turn; its tool results are no longer pending."""
         lost = lost_tokens(self.previous_prompt, turn.cache)
-        self.turns.append(TurnRecord((*sent, replayed(turn.message)), turn, lost))
+        reply = (replayed(turn.message),) if turn.message else ()  # a raw completion has none
+        self.turns.append(TurnRecord((*sent, *reply), turn, lost))
         self.pending = []
 
     def kept(self, turns: int | None) -> Transcript:
@@ -100,10 +106,10 @@ class Transcript:
             ValueError: there are not that many.
         """
         if turns is None:
-            return Transcript(self.head, list(self.turns), list(self.pending))
+            return replace(self, turns=list(self.turns), pending=list(self.pending))
         if not 0 <= turns <= len(self.turns):
             raise ValueError(f"got turn {turns}, expected between 0 and {len(self.turns)} (how many turns are kept)")
-        return Transcript(self.head, self.turns[:turns])
+        return replace(self, turns=self.turns[:turns], pending=[])
 
     def report(self) -> SessionReport:
         rows = []
@@ -126,3 +132,20 @@ def volatile_text(volatile: Mapping[str, Any] | None) -> str:
     if not volatile:
         return ""
     return "\n".join(f"{name}: {value}" for name, value in volatile.items())
+
+
+def transcript_of(info: SessionInfo) -> Transcript:
+    """What is known of a session that another client began: what its turns cost, but not their messages."""
+    transcript = Transcript(resumed=True)
+    for turn in info.turns if isinstance(info.turns, list) else []:
+        cost = {"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens}
+        cache = CacheReport(**cost, computed_tokens=turn.computed_tokens, miss=turn.miss)
+        usage = Usage(
+            prompt_tokens=turn.prompt_tokens,
+            completion_tokens=turn.completion_tokens,
+            total_tokens=turn.prompt_tokens + turn.completion_tokens,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=turn.cached_tokens),
+        )
+        lost = lost_tokens(transcript.previous_prompt, cache)
+        transcript.turns.append(TurnRecord((), Turn(usage=usage, cache=cache), lost))
+    return transcript

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import httpx
 
-from agentcache_sdk._calls import Call, headers, root_url
+from agentcache_sdk._calls import Call, Steps, headers, root_url
 from agentcache_sdk._replies import Reply, error_of, transport_error
 from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk.errors import AgentCacheError
@@ -56,6 +56,21 @@ class Transport:
             response.close()
         return call.parse(Reply(response.status_code, response.headers, content))
 
+    def drive(self, steps: Steps[T]) -> T:
+        """Make every call that ``steps`` asks for; what they come to."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = self.run(call)
+                except BaseException as error:  # noqa: BLE001  the steps decide, and raise it unless they can go on
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
     def open(self, call: Call[T]) -> httpx.Response:
         """A successful response whose body is still to be read; the caller closes it."""
         attempt = 0
@@ -64,7 +79,7 @@ class Transport:
                 return self._attempt(call)
             except AgentCacheError as failure:
                 attempt += 1
-                wait = self._retries.wait_before(attempt, failure) if call.retry else None
+                wait = self._retries.wait_before(attempt, failure, call.repeat)
                 if wait is None:
                     raise
             time.sleep(wait)
@@ -120,6 +135,21 @@ class AsyncTransport:
             await response.aclose()
         return call.parse(Reply(response.status_code, response.headers, content))
 
+    async def drive(self, steps: Steps[T]) -> T:
+        """Make every call that ``steps`` asks for; what they come to."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = await self.run(call)
+                except BaseException as error:  # noqa: BLE001  the steps decide, and raise it unless they can go on
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
     async def open(self, call: Call[T]) -> httpx.Response:
         """A successful response whose body is still to be read; the caller closes it."""
         attempt = 0
@@ -128,7 +158,7 @@ class AsyncTransport:
                 return await self._attempt(call)
             except AgentCacheError as failure:
                 attempt += 1
-                wait = self._retries.wait_before(attempt, failure) if call.retry else None
+                wait = self._retries.wait_before(attempt, failure, call.repeat)
                 if wait is None:
                     raise
             await asyncio.sleep(wait)

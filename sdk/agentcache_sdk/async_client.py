@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from agentcache_sdk import _calls
-from agentcache_sdk._core import ChatFlight, SessionCore, session_options
+from agentcache_sdk import _calls, _session_calls
+from agentcache_sdk._core import ServerAbility, SessionCore
+from agentcache_sdk._flights import ChatFlight, whole
+from agentcache_sdk._options import SessionArguments
 from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk._transport import AsyncTransport
 from agentcache_sdk.async_session import AsyncSession
@@ -17,7 +19,7 @@ from agentcache_sdk.client import NO_OPENAI
 from agentcache_sdk.errors import AgentCacheError
 from agentcache_sdk.streams import AsyncChatStream
 from agentcache_sdk.tools import Tool
-from agentcache_sdk.types import CacheState, Health, Model, Tokens, Turn, Version
+from agentcache_sdk.types import CacheState, Health, Model, SessionInfo, Tokens, Turn, Version
 
 if TYPE_CHECKING:
     import openai
@@ -50,6 +52,7 @@ class AsyncClient:
         self._settings = (api_key, timeout, max_retries)
         self._transport = AsyncTransport(base_url, api_key, timeout, RetryPolicy(max_retries), transport)
         self._warnings = WarningSink()
+        self._server = ServerAbility()
 
     @property
     def base_url(self) -> str:
@@ -59,11 +62,8 @@ class AsyncClient:
     # A plain function that returns a coroutine, so that the user's line is known even when a task runs it.
     def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> Coroutine[Any, Any, Turn]:
         """See ``Client.chat``."""
-        return self._run(ChatFlight(_calls.chat(messages, params), self._warnings, CallSite.here()))
-
-    async def _run(self, flight: ChatFlight) -> Turn:
-        with flight as call:
-            return flight.finish(await self._transport.run(call))
+        flight = ChatFlight(_calls.chat(messages, params), self._warnings, CallSite.here())
+        return self._transport.drive(whole(flight))
 
     def stream_chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> AsyncChatStream:
         """See ``Client.stream_chat``."""
@@ -81,10 +81,32 @@ class AsyncClient:
         ttl: str | float | None = None,
         model: str | None = None,
         ignore: str | Iterable[str] = (),
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        prompt: str | Sequence[int] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        from_snapshot: str | None = None,
     ) -> AsyncSession:
         """See ``Client.session``."""
-        options = session_options(system, tools, ttl, model, ignore)
-        return AsyncSession(self._transport, SessionCore.create(options, CallSite.here()))
+        given = SessionArguments(system, tools, ttl, model, ignore, messages, prompt, metadata, from_snapshot)
+        return self._session(given, CallSite.here())
+
+    def resume(self, session_id: str, *, ignore: str | Iterable[str] = ()) -> AsyncSession:
+        """See ``Client.resume``."""
+        return self._session(SessionArguments(session_id=session_id, ignore=ignore), CallSite.here())
+
+    def restore(
+        self, name: str, *, ttl: str | float | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> AsyncSession:
+        """See ``Client.restore``."""
+        return self._session(SessionArguments(from_snapshot=name, ttl=ttl, metadata=metadata), CallSite.here())
+
+    def _session(self, given: SessionArguments, site: CallSite) -> AsyncSession:
+        return AsyncSession(self._transport, SessionCore.create(given.checked(), self._server, site))
+
+    async def sessions(self) -> list[SessionInfo]:
+        """See ``Client.sessions``."""
+        return await self._transport.run(_session_calls.sessions())
 
     async def models(self) -> list[Model]:
         """See ``Client.models``."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from typing import Any, NoReturn
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
-from agentcache_sdk._core import SessionCore, SessionFlight, TurnInput, Wait, Waiting
+from agentcache_sdk._core import SessionCore, Wait, WaitClock
+from agentcache_sdk._flights import SessionFlight, TurnInput, whole
 from agentcache_sdk._transport import AsyncTransport
 from agentcache_sdk.cache_warnings import CallSite
 from agentcache_sdk.report import SessionReport
 from agentcache_sdk.streams import AsyncChatStream
-from agentcache_sdk.types import Turn
+from agentcache_sdk.types import Explanation, Pin, Snapshot, Turn
 
 
 class AsyncSession:
@@ -33,25 +34,32 @@ class AsyncSession:
         self._transport = transport
         self._core = core
 
+    @property
+    def id(self) -> str | None:
+        """See ``Session.id``."""
+        return self._core.id
+
+    async def open(self) -> AsyncSession:
+        """See ``Session.open``."""
+        await self._transport.drive(self._core.open())
+        return self
+
     # A plain function that returns a coroutine, so that the user's line is known even when a task runs it.
     def send(
         self,
-        text: str | None = None,
+        text: str | Sequence[int] | None = None,
         *,
         max_tokens: int | None = None,
         volatile: Mapping[str, Any] | None = None,
         **sampling: Any,
     ) -> Coroutine[Any, Any, Turn]:
         """See ``Session.send``."""
-        return self._run(self._core.flight(TurnInput(text, max_tokens, volatile, sampling), CallSite.here()))
-
-    async def _run(self, flight: SessionFlight) -> Turn:
-        with flight as call:
-            return flight.finish(await self._transport.run(call))
+        given = TurnInput(text, max_tokens, volatile, sampling)
+        return self._transport.drive(whole(SessionFlight(self._core, given, CallSite.here())))
 
     def stream(
         self,
-        text: str | None = None,
+        text: str | Sequence[int] | None = None,
         *,
         max_tokens: int | None = None,
         volatile: Mapping[str, Any] | None = None,
@@ -59,35 +67,44 @@ class AsyncSession:
     ) -> AsyncChatStream:
         """See ``Session.stream``."""
         given = TurnInput(text, max_tokens, volatile, sampling)
-        return AsyncChatStream(self._transport, self._core.flight(given, CallSite.here()))
+        return AsyncChatStream(self._transport, SessionFlight(self._core, given, CallSite.here()))
 
     def tool_result(self, call_id: str, content: Any) -> None:
         """See ``Session.tool_result``."""
         self._core.tool_result(call_id, content)
 
-    def waiting(self, tool: str, expect_s: float | None = None) -> Waiting:
+    def waiting(self, tool: str, expect_s: float | None = None) -> AsyncWaiting:
         """See ``Session.waiting``; use it with ``async with``."""
-        return self._core.waiting(tool, expect_s)
+        return AsyncWaiting(self._transport, WaitClock(self._core, tool, expect_s))
 
     async def fork(self, n: int = 1, *, at_turn: int | None = None) -> tuple[AsyncSession, ...]:
         """See ``Session.fork``."""
-        return tuple(AsyncSession(self._transport, core) for core in self._core.fork(n, at_turn))
+        cores = await self._transport.drive(self._core.fork(n, at_turn))
+        return tuple(AsyncSession(self._transport, core) for core in cores)
 
     async def rollback(self, to_turn: int) -> None:
         """See ``Session.rollback``."""
-        self._core.rollback(to_turn)
+        await self._transport.drive(self._core.rollback(to_turn))
 
     def mark(self) -> int:
         """See ``Session.mark``."""
         return self._core.mark()
 
-    async def pin(self, ttl: str | float) -> NoReturn:
+    async def pin(self, ttl: str | float = "10m") -> Pin:
         """See ``Session.pin``."""
-        self._core.not_held("pin")
+        return await self._transport.drive(self._core.pin(ttl))
 
-    async def snapshot(self, name: str) -> NoReturn:
+    async def unpin(self) -> None:
+        """See ``Session.unpin``."""
+        await self._transport.drive(self._core.unpin())
+
+    async def snapshot(self, name: str) -> Snapshot:
         """See ``Session.snapshot``."""
-        self._core.not_held("snapshot")
+        return await self._transport.drive(self._core.snapshot(name))
+
+    async def explain(self) -> Explanation:
+        """See ``Session.explain``."""
+        return await self._transport.drive(self._core.explain())
 
     def report(self) -> SessionReport:
         """See ``Session.report``."""
@@ -104,11 +121,26 @@ class AsyncSession:
         return tuple(self._core.waits)
 
     async def close(self) -> None:
-        """End the session; later calls raise.  Idempotent."""
-        self._core.close()
+        """See ``Session.close``."""
+        await self._transport.drive(self._core.close())
 
     async def __aenter__(self) -> AsyncSession:
-        return self
+        return await self.open()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class AsyncWaiting:
+    """A tool at work; see ``Session.waiting``."""
+
+    def __init__(self, transport: AsyncTransport, clock: WaitClock) -> None:
+        self._transport = transport
+        self._clock = clock
+
+    async def __aenter__(self) -> AsyncWaiting:
+        await self._transport.drive(self._clock.start())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._clock.stop()

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from agentcache_sdk import _calls
-from agentcache_sdk._core import ChatFlight, SessionCore, session_options
+from agentcache_sdk import _calls, _session_calls
+from agentcache_sdk._core import ServerAbility, SessionCore
+from agentcache_sdk._flights import ChatFlight, whole
+from agentcache_sdk._options import SessionArguments
 from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk._transport import Transport
 from agentcache_sdk.cache_warnings import CallSite, WarningSink, warning_mode
@@ -16,7 +18,7 @@ from agentcache_sdk.errors import AgentCacheError
 from agentcache_sdk.session import Session
 from agentcache_sdk.streams import ChatStream
 from agentcache_sdk.tools import Tool
-from agentcache_sdk.types import CacheState, Health, Model, Tokens, Turn, Version
+from agentcache_sdk.types import CacheState, Health, Model, SessionInfo, Tokens, Turn, Version
 
 if TYPE_CHECKING:
     import openai
@@ -54,6 +56,7 @@ class Client:
         self._settings = (api_key, timeout, max_retries)
         self._transport = Transport(base_url, api_key, timeout, RetryPolicy(max_retries), transport)
         self._warnings = WarningSink()
+        self._server = ServerAbility()
 
     @property
     def base_url(self) -> str:
@@ -67,8 +70,7 @@ class Client:
             AgentCacheError: see ``agentcache_sdk.errors``.
         """
         flight = ChatFlight(_calls.chat(messages, params), self._warnings, CallSite.here())
-        with flight as call:
-            return flight.finish(self._transport.run(call))
+        return self._transport.drive(whole(flight))
 
     def stream_chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ChatStream:
         """``chat`` as a stream: a context manager to iterate for text, whose ``result()`` is the turn."""
@@ -86,19 +88,53 @@ class Client:
         ttl: str | float | None = None,
         model: str | None = None,
         ignore: str | Iterable[str] = (),
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        prompt: str | Sequence[int] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        from_snapshot: str | None = None,
     ) -> Session:
-        """A conversation that keeps its own messages.
+        """A conversation, held by the server where it can; opened by ``with``, by ``open()`` or by its first use.
 
         Args:
             system: text that every turn begins with.  What changes from call to call belongs into ``volatile``.
             tools: functions or OpenAI schemas, in the order in which they are sent.
-            ttl: how long the server should keep the session between turns, such as ``"30m"``.  Checked and kept; it
-                takes effect with servers that hold sessions.
+            ttl: how long the server keeps the session between turns, such as ``"30m"``.
             model: which model; default: the one that the server serves.
             ignore: warning codes, or beginnings of codes, to be silent about: ``"AC101"``, ``("AC1", "AC801")``.
+            messages: a conversation to begin with, after ``system``.
+            prompt: text or token ids: a raw session without messages, continued as it stands by ``send``.
+            metadata: notes of your own, which the server keeps with the session.
+            from_snapshot: name of a snapshot to begin with; see ``restore``.
+
+        Raises:
+            TypeError, ValueError: an argument is wrong, or excludes another.
         """
-        options = session_options(system, tools, ttl, model, ignore)
-        return Session(self._transport, SessionCore.create(options, CallSite.here()))
+        given = SessionArguments(system, tools, ttl, model, ignore, messages, prompt, metadata, from_snapshot)
+        return self._session(given, CallSite.here())
+
+    def resume(self, session_id: str, *, ignore: str | Iterable[str] = ()) -> Session:
+        """A session that the server holds, by its ``id``: in another process, or after this one was restarted.
+
+        Opened by ``with``, by ``open()`` or by its first use; that raises ``NotFound`` when there is no such session.
+        """
+        return self._session(SessionArguments(session_id=session_id, ignore=ignore), CallSite.here())
+
+    def restore(
+        self, name: str, *, ttl: str | float | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> Session:
+        """A new session that begins as the snapshot ``name`` was taken.
+
+        Opened by ``with``, by ``open()`` or by its first use; that raises ``NotFound`` when there is no such snapshot.
+        """
+        return self._session(SessionArguments(from_snapshot=name, ttl=ttl, metadata=metadata), CallSite.here())
+
+    def _session(self, given: SessionArguments, site: CallSite) -> Session:
+        return Session(self._transport, SessionCore.create(given.checked(), self._server, site))
+
+    def sessions(self) -> list[SessionInfo]:
+        """The sessions that the server holds for this API key, oldest first."""
+        return self._transport.run(_session_calls.sessions())
 
     def models(self) -> list[Model]:
         """What the server serves."""

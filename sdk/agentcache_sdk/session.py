@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from agentcache_sdk._core import SessionCore, TurnInput, Wait, Waiting
+from agentcache_sdk._core import SessionCore, Wait, WaitClock
+from agentcache_sdk._flights import SessionFlight, TurnInput, whole
 from agentcache_sdk._transport import Transport
 from agentcache_sdk.cache_warnings import CallSite
 from agentcache_sdk.report import SessionReport
 from agentcache_sdk.streams import ChatStream
-from agentcache_sdk.types import Turn
+from agentcache_sdk.types import Explanation, Pin, Snapshot, Turn
 
 
 class Session:
-    """Made by ``client.session(...)``.
+    """Made by ``client.session(...)``, ``client.resume(id)`` and ``client.restore(name)``.
 
-    The session keeps its messages and re-sends them, unchanged and in order, with every turn.  A turn that fails, or
-    whose stream is left early, leaves the session as it was.  One turn runs at a time: a second one raises ``Busy``.
+    The server holds the transcript, and a turn sends only what is new.  A server that holds no sessions gets the same
+    messages in full with every turn.  A turn that fails, or whose stream is left early, leaves the session as it was.
+    One turn runs at a time: a second one raises ``Busy``.  A session belongs to one client object at a time.
 
     >>> from agentcache_sdk import Client
     >>> with Client("http://127.0.0.1:8100") as client:
@@ -32,9 +34,24 @@ class Session:
         self._transport = transport
         self._core = core
 
+    @property
+    def id(self) -> str | None:
+        """The server's name of the session, for ``client.resume``; ``None`` before it is opened, or when it holds none."""
+        return self._core.id
+
+    def open(self) -> Session:
+        """Make the session on the server, or find it there; entering ``with`` does it, and so does the first use.
+
+        Raises:
+            NotFound: no such model, session or snapshot.
+            BadRequest: the server refuses the session as it was described.
+        """
+        self._transport.drive(self._core.open())
+        return self
+
     def send(
         self,
-        text: str | None = None,
+        text: str | Sequence[int] | None = None,
         *,
         max_tokens: int | None = None,
         volatile: Mapping[str, Any] | None = None,
@@ -43,7 +60,7 @@ class Session:
         """Run one turn; without ``text``, continue after tool results.
 
         Args:
-            text: what the user says.
+            text: what the user says; in a raw session, text or token ids to go on with.
             max_tokens: longest reply; default: the room left.
             volatile: things that change from turn to turn (the time, a usage counter), by name.  They are written one
                 ``name: value`` per line behind everything else: at the end of the newest user message, or, after tool
@@ -55,13 +72,12 @@ class Session:
             AgentCacheError: see ``agentcache_sdk.errors``; the session is then as before.
             ValueError: there is nothing to send.
         """
-        flight = self._core.flight(TurnInput(text, max_tokens, volatile, sampling), CallSite.here())
-        with flight as call:
-            return flight.finish(self._transport.run(call))
+        given = TurnInput(text, max_tokens, volatile, sampling)
+        return self._transport.drive(whole(SessionFlight(self._core, given, CallSite.here())))
 
     def stream(
         self,
-        text: str | None = None,
+        text: str | Sequence[int] | None = None,
         *,
         max_tokens: int | None = None,
         volatile: Mapping[str, Any] | None = None,
@@ -69,7 +85,7 @@ class Session:
     ) -> ChatStream:
         """``send`` as a stream: a context manager to iterate for text, whose ``result()`` is the turn."""
         given = TurnInput(text, max_tokens, volatile, sampling)
-        return ChatStream(self._transport, self._core.flight(given, CallSite.here()))
+        return ChatStream(self._transport, SessionFlight(self._core, given, CallSite.here()))
 
     def tool_result(self, call_id: str, content: Any) -> None:
         """Record what a tool returned; the next turn sends it.  ``content`` that is not text is written as JSON.
@@ -80,49 +96,70 @@ class Session:
         self._core.tool_result(call_id, content)
 
     def waiting(self, tool: str, expect_s: float | None = None) -> Waiting:
-        """A context manager around a tool's run.  The server does not hold this session, so it only records the time."""
-        return self._core.waiting(tool, expect_s)
+        """A context manager around a tool's run: the server keeps the session's pages for about that long (seconds).
+
+        It is a hint, bounded by the server's budget for leases; ``waits`` records how long the tool took.
+        """
+        return Waiting(self._transport, WaitClock(self._core, tool, expect_s))
 
     def fork(self, n: int = 1, *, at_turn: int | None = None) -> tuple[Session, ...]:
         """``n`` sessions that go on from here, or from after the first ``at_turn`` turns.
 
         They share the server's pages of everything they have in common.  Works while a turn runs: the forks then begin
-        after the last finished turn.
+        after the last finished turn.  Each is a session of its own, to be closed for itself.
 
         Raises:
             ValueError: there are not that many turns.
         """
-        return tuple(Session(self._transport, core) for core in self._core.fork(n, at_turn))
+        cores = self._transport.drive(self._core.fork(n, at_turn))
+        return tuple(Session(self._transport, core) for core in cores)
 
     def rollback(self, to_turn: int) -> None:
         """Keep the first ``to_turn`` turns and drop the rest, tool results that were not sent yet included.
 
-        0 keeps only the system text.
+        0 keeps only what the session began with.
 
         Raises:
             ValueError: there are not that many turns.
         """
-        self._core.rollback(to_turn)
+        self._transport.drive(self._core.rollback(to_turn))
 
     def mark(self) -> int:
         """How many turns are finished; give it to ``rollback`` or ``fork`` later to come back here."""
         return self._core.mark()
 
-    def pin(self, ttl: str | float) -> NoReturn:
-        """Needs a server that holds sessions.
+    def pin(self, ttl: str | float = "10m") -> Pin:
+        """A lease: the session's pages are not evicted before it ends.
+
+        Over the server's budget fewer pages are granted, and the oldest leases lapse.
 
         Raises:
-            AgentCacheError: always, for now.
+            AgentCacheError: the server holds no sessions.
         """
-        self._core.not_held("pin")
+        return self._transport.drive(self._core.pin(ttl))
 
-    def snapshot(self, name: str) -> NoReturn:
-        """Needs a server that holds sessions.
+    def unpin(self) -> None:
+        """Give the lease back; the pages stay as ordinary cache."""
+        self._transport.drive(self._core.unpin())
+
+    def snapshot(self, name: str) -> Snapshot:
+        """Keep the session as it is under a name, on the server's disk: ``client.restore(name)`` begins from there.
+
+        Args:
+            name: 1 to 64 letters, digits, ``.``, ``_`` and ``-``.
 
         Raises:
-            AgentCacheError: always, for now.
+            AgentCacheError: the server holds no sessions.
         """
-        self._core.not_held("snapshot")
+        return self._transport.drive(self._core.snapshot(name))
+
+    def explain(self) -> Explanation:
+        """What the server knows about the session: its turns, what each found cached, and what happened since.
+
+        Raises:
+            AgentCacheError: the server holds no sessions.
+        """
+        return self._transport.drive(self._core.explain())
 
     def report(self) -> SessionReport:
         """Tokens sent, cached, computed and lost per turn, and why; ``print`` it or give it to ``rich``."""
@@ -139,11 +176,29 @@ class Session:
         return tuple(self._core.waits)
 
     def close(self) -> None:
-        """End the session; later calls raise.  Idempotent."""
-        self._core.close()
+        """End the session, on the server too; later calls raise.  Idempotent.
+
+        A session that is never closed ends on the server when its ``ttl`` is over.
+        """
+        self._transport.drive(self._core.close())
 
     def __enter__(self) -> Session:
-        return self
+        return self.open()
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Waiting:
+    """A tool at work; see ``Session.waiting``."""
+
+    def __init__(self, transport: Transport, clock: WaitClock) -> None:
+        self._transport = transport
+        self._clock = clock
+
+    def __enter__(self) -> Waiting:
+        self._transport.drive(self._clock.start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.stop()

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack, ExitStack
 import httpx
 
 from agentcache_sdk import _calls
-from agentcache_sdk._core import Flight
 from agentcache_sdk._events import TurnReader
+from agentcache_sdk._flights import Flight
 from agentcache_sdk._replies import Reply, stream_error
 from agentcache_sdk._transport import AsyncTransport, Transport
 from agentcache_sdk.errors import AgentCacheError
@@ -44,7 +44,8 @@ class ChatStream:
 
     def __enter__(self) -> ChatStream:
         with ExitStack() as stack:
-            call = _calls.streamed(stack.enter_context(self._flight))
+            flight = stack.enter_context(self._flight)
+            call = _calls.streamed(self._transport.drive(flight.prepare()))
             response = self._transport.open(call)
             stack.callback(response.close)
             self._open = stack.pop_all()
@@ -130,7 +131,8 @@ class AsyncChatStream:
 
     async def __aenter__(self) -> AsyncChatStream:
         async with AsyncExitStack() as stack:
-            call = _calls.streamed(stack.enter_context(self._flight))
+            flight = stack.enter_context(self._flight)
+            call = _calls.streamed(await self._transport.drive(flight.prepare()))
             response = await self._transport.open(call)
             stack.push_async_callback(response.aclose)
             self._open = stack.pop_all()

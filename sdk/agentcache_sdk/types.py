@@ -233,3 +233,50 @@ class CacheState(Wire):
     running: int | None = None
     """Requests."""
     waiting: int | None = None
+
+
+class Pin(Wire):
+    """A lease on a session's pages: ``granted_pages`` of them stay until ``expires_at`` (Unix seconds)."""
+
+    granted_pages: int
+    expires_at: float | None = None
+
+
+class Snapshot(Wire):
+    """A session as the server keeps it across restarts."""
+
+    name: str
+    tokens: int | None = None
+
+
+class SessionTurn(Wire):
+    """What one turn cost, as the server counted it.  ``messages``: how many it added, the reply included."""
+
+    messages: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int | None = None
+    completion_tokens: int = 0
+    miss: Miss | None = None
+
+
+class SessionInfo(Wire):
+    """A session as the server holds it.  ``tokens`` and ``pages`` of its transcript; times in Unix seconds."""
+
+    id: str
+    model: str | None = None
+    kind: str | None = None
+    """``chat``, or ``raw`` for one without messages."""
+    tokens: int = 0
+    pages: int = 0
+    turns: int | list[SessionTurn] = 0
+    """Each of them where one session is looked at; in lists, how many."""
+    expires_at: float | None = None
+    pinned_until: float | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Explanation(SessionInfo):
+    """``events``: what happened to the session, oldest first."""
+
+    events: list[dict[str, Any]] = Field(default_factory=list)

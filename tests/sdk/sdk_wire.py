@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from wire_sessions import Held
+
 PAGE = 16
 
 
@@ -40,6 +42,10 @@ class WireServer:
     """Fields that overwrite the ``agentcache`` object of the next replies."""
     replies: deque[dict[str, Any]] = field(default_factory=deque)
     """Assistant messages to use in place of the made-up ones."""
+    held: Held | None = None
+    """The sessions, of a server that holds some."""
+    prompts: list[dict[str, Any]] = field(default_factory=list)
+    """Messages and tools of every chat that was answered, a held session's own included."""
     hung_up: threading.Event = field(default_factory=threading.Event)
     """Set when a client closed its connection in the middle of a stream."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -50,7 +56,12 @@ class WireServer:
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """A chat completion or completion, cache accounting included."""
+        session = self.held.of(body) if self.held is not None else None
+        if session is not None:
+            body = session.whole(body)
         chat = "messages" in body
+        if chat:
+            self.prompts.append({"messages": body["messages"], "tools": body.get("tools")})
         prompt = render(body) if chat else str(body["prompt"]).encode()
         cached = max((common(prompt, old) for old in self.served), default=0)
         cached = min(cached, len(prompt) - 1)
@@ -63,6 +74,8 @@ class WireServer:
             message = message | {"content": text}
         reply = render_message(message).removeprefix(b"<assistant>")
         self.served.append(prompt + reply)
+        if session is not None:
+            session.commit(body, message, {"prompt_tokens": len(prompt), "cached_tokens": cached})
         miss = {"code": "cold", "at_token": 0, "detail": "nothing like it was served before"}
         report = {
             "page_size": PAGE,
@@ -140,6 +153,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.handle_one_call()
 
+    def do_DELETE(self) -> None:
+        self.handle_one_call()
+
     def do_POST(self) -> None:
         self.handle_one_call()
 
@@ -170,12 +186,17 @@ class Handler(BaseHTTPRequestHandler):
             answers[self.path] = {"tokens": list(text), "count": len(text), "max_model_len": 2048}
         if self.path == "/detokenize":
             answers[self.path] = {"prompt": bytes(self.body["tokens"]).decode()}
-        if self.path in answers:
+        if self.wire.held is not None and self.path.startswith("/v1/sessions"):
+            self.send_json(*self.wire.held.answer(self.command, self.path, self.body))
+        elif self.path in answers:
             self.send_json(200, answers[self.path])
         else:
             self.send_json(404, {"error": {"message": f"no route {self.path}", "code": "not_found"}})
 
     def complete(self) -> None:
+        if self.wire.held is not None and (refusal := self.wire.held.refusal(self.body)):
+            self.send_json(*refusal)
+            return
         answer = self.wire.answer(self.body)
         if not self.body.get("stream"):
             self.send_json(200, answer)
@@ -227,6 +248,12 @@ def chunks(answer: dict[str, Any], include_usage: bool) -> Iterator[dict[str, An
     """A whole answer as the chunks of a stream: text in pieces of three characters, tool arguments in halves."""
     envelope = {key: answer[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     choice = answer["choices"][0]
+    if "text" in choice:
+        for half in (choice["text"][:7], choice["text"][7:]):
+            yield {**envelope, "object": "text_completion", "choices": [{"index": 0, "text": half}]}
+        ending = [{"index": 0, "text": "", "finish_reason": choice["finish_reason"]}]
+        yield {**envelope, "choices": ending, "usage": answer["usage"], "agentcache": answer["agentcache"]}
+        return
     message = choice["message"]
 
     def chunk(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -298,6 +325,13 @@ def raw(status: int, content: bytes) -> Callable[[Handler], bool]:
 
 def drop(handler: Handler) -> bool:
     """Take the request, then die without an answer."""
+    handler.reset()
+    return False
+
+
+def commit_then_drop(handler: Handler) -> bool:
+    """Serve the request in full, then lose the answer."""
+    handler.wire.answer(handler.body)
     handler.reset()
     return False
 

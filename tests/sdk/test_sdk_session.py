@@ -1,4 +1,7 @@
-"""A session only grows, comes back unharmed from failures, and forks and rolls back whole turns."""
+"""A session only grows, comes back unharmed from failures, and forks and rolls back whole turns.
+
+Everything here holds whether the server holds the session or gets its messages anew with every turn.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from sdk_wire import WireServer
 
 from agentcache_sdk import AgentCacheError, Busy, Client, ConnectionFailed, ServerError
 
+pytestmark = pytest.mark.usefixtures("any_wire")
 SYSTEM = "You are a careful engineer. " * 8
 
 
@@ -23,7 +27,7 @@ def test_every_turn_resends_the_messages_of_the_turn_before_unchanged(wire: Wire
     with client.session(system=SYSTEM, tools=[read_file]) as session:
         for text in ("one", "two", "three"):
             session.send(text)
-    first, second, third = wire.chats
+    first, second, third = wire.prompts
     assert second["messages"][: len(first["messages"])] == first["messages"]
     assert third["messages"][: len(second["messages"])] == second["messages"]
     assert [m["role"] for m in third["messages"]] == ["system", *["user", "assistant"] * 2, "user"]
@@ -42,9 +46,9 @@ def test_volatile_text_lands_last_and_stays_in_the_history_as_sent(wire: WireSer
     with client.session(system=SYSTEM) as session:
         session.send("What is open?", volatile={"now": "10:31", "budget left": 12})
         second = session.send("And now?", volatile={"now": "10:32"})
-    assert wire.chats[0]["messages"][-1]["content"] == "What is open?\n\nnow: 10:31\nbudget left: 12"
-    assert wire.chats[1]["messages"][1] == wire.chats[0]["messages"][1]
-    assert wire.chats[1]["messages"][-1]["content"].endswith("now: 10:32")
+    assert wire.prompts[0]["messages"][-1]["content"] == "What is open?\n\nnow: 10:31\nbudget left: 12"
+    assert wire.prompts[1]["messages"][1] == wire.prompts[0]["messages"][1]
+    assert wire.prompts[1]["messages"][-1]["content"].endswith("now: 10:32")
     assert second.usage.cached_tokens > len(SYSTEM)
 
 
@@ -57,7 +61,7 @@ def test_tool_results_are_sent_with_the_next_turn(wire: WireServer, client: Clie
             session.tool_result(call.id, {"lines": 3})
         session.send(volatile={"now": "noon"})
         assert session.waits[0].tool == "read_file"
-    sent = wire.chats[1]["messages"]
+    sent = wire.prompts[1]["messages"]
     assert [m["role"] for m in sent] == ["system", "user", "assistant", "tool", "user"]
     assert sent[2]["tool_calls"][0]["function"]["arguments"] == '{"path": "README.md"}'
     assert sent[3] == {"role": "tool", "tool_call_id": call.id, "content": '{"lines": 3}'}
@@ -79,7 +83,7 @@ def test_a_result_for_an_unknown_call_names_the_open_ones(client: Client) -> Non
 def test_a_turn_without_anything_to_say_is_refused(wire: WireServer, client: Client) -> None:
     with client.session(system=SYSTEM) as session, pytest.raises(ValueError, match="nothing to send"):
         session.send()
-    assert wire.requests == []
+    assert wire.chats == []
 
 
 @pytest.mark.parametrize("name", ["tools", "messages", "model", "n", "stream"])
@@ -171,9 +175,9 @@ def test_a_second_turn_at_once_is_busy(wire: WireServer, client: Client) -> None
 
 def test_only_one_of_many_threads_gets_the_turn(wire: WireServer, client: Client) -> None:
     release = threading.Event()
-    wire.faults.append(lambda _: release.wait(5))
     outcomes: list[str] = []
     with client.session() as session:
+        wire.faults.append(lambda _: release.wait(5))
 
         def run(text: str) -> None:
             try:
@@ -236,7 +240,7 @@ def test_rollback_keeps_whole_turns(wire: WireServer, client: Client) -> None:
             session.rollback(3)
         session.rollback(to_turn=0)
         assert [m["role"] for m in session.messages] == ["system"]
-    assert wire.chats[-1]["messages"][:3] == list(kept)
+    assert wire.prompts[-1]["messages"][:3] == list(kept)
 
 
 def test_rollback_drops_results_that_were_not_sent_and_a_fork_keeps_them(client: Client) -> None:
@@ -279,13 +283,6 @@ def test_closing_while_a_turn_runs_drops_the_turn(client: Client) -> None:
     assert len(session.messages) == 1
 
 
-def test_what_needs_a_server_that_holds_sessions_says_so(client: Client) -> None:
-    with client.session() as session:
-        for verb in (lambda: session.pin("10m"), lambda: session.snapshot("here")):
-            with pytest.raises(AgentCacheError, match="does not hold sessions yet"):
-                verb()
-
-
 @pytest.mark.parametrize(
     ("ttl", "fine"),
     [("30m", True), (90, True), ("7d", True), ("8d", False), (0, False), ("x", False), (float("nan"), False)],
@@ -321,4 +318,4 @@ def test_replies_are_replayed_with_the_fields_that_the_server_gave(wire: WireSer
     with client.session() as session:
         session.send("sum?")
         session.send("sure?")
-    assert wire.chats[1]["messages"][1] == {"role": "assistant", "content": "4", "reasoning_content": "2+2"}
+    assert wire.prompts[1]["messages"][1] == {"role": "assistant", "content": "4", "reasoning_content": "2+2"}

@@ -1,0 +1,163 @@
+"""One request from before it is sent until after it ended.  No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Protocol
+
+from agentcache_sdk import _calls
+from agentcache_sdk._calls import Call, Steps
+from agentcache_sdk._core import SessionCore, SessionState
+from agentcache_sdk._findings import VOLATILE_ADVICE, break_finding, volatile_findings
+from agentcache_sdk._options import Message
+from agentcache_sdk._retry import Repeat
+from agentcache_sdk.cache_warnings import CallSite, WarningSink
+from agentcache_sdk.errors import AgentCacheError, APIError
+from agentcache_sdk.types import Turn
+
+_FIXED = {
+    "messages": "the session keeps its messages; use send(text) and tool_result(...)",
+    "prompt": "a raw session is continued by send(text or ids)",
+    "session": "the session names itself",
+    "tools": "tools belong to the session: changing them between turns changes the beginning of the prompt",
+    "model": "the model belongs to the session",
+    "n": "a session continues one reply; fork(n) the session for more",
+    "stream": "use session.stream(...)",
+}
+
+
+class Flight(Protocol):
+    """A context: enter it, prepare the call, make it, and finish with the turn."""
+
+    def __enter__(self) -> Flight: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def prepare(self) -> Steps[Call[Turn]]:
+        """What has to be asked first; then the call itself, to be made by the caller."""
+        ...
+
+    def finish(self, turn: Turn) -> Turn:
+        """Take in the finished turn; not called for one that failed or was cut."""
+        ...
+
+
+def whole(flight: Flight) -> Steps[Turn]:
+    """A flight whose reply comes in one piece."""
+    with flight:
+        call = yield from flight.prepare()
+        turn: Turn = yield call
+        return flight.finish(turn)
+
+
+@dataclass
+class ChatFlight:
+    """A stateless chat request: nothing is kept, only warned about."""
+
+    call: Call[Turn]
+    sink: WarningSink
+    site: CallSite
+
+    def __enter__(self) -> ChatFlight:
+        return self
+
+    def prepare(self) -> Steps[Call[Turn]]:
+        messages = (self.call.body or {})["messages"]
+        for finding in volatile_findings(messages, whole_history=True):
+            self.sink.emit(finding, self.site, VOLATILE_ADVICE)
+        yield from ()
+        return self.call
+
+    def finish(self, turn: Turn) -> Turn:
+        self.sink.emit_all(turn.cache.findings, self.site)
+        return turn
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class TurnInput:
+    """The arguments of ``send`` and ``stream``."""
+
+    text: str | Sequence[int] | None
+    max_tokens: int | None
+    volatile: Mapping[str, Any] | None
+    sampling: Mapping[str, Any]
+
+
+@dataclass
+class SessionFlight:
+    """One turn of a session.  Unless it is finished, the session stays as it was before."""
+
+    core: SessionCore
+    given: TurnInput
+    site: CallSite
+    sent: list[Message] = field(default_factory=list)
+    asked: bool = False
+    """The call was handed out, so the server may have seen it."""
+    alone: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> SessionFlight:
+        for name in self.given.sampling:
+            if name in _FIXED:
+                raise TypeError(f"{name}: {_FIXED[name]}")
+        self.alone.enter_context(self.core.alone())
+        return self
+
+    def prepare(self) -> Steps[Call[Turn]]:
+        core = self.core
+        yield from core.open()
+        # A cut turn that the server has not begun to look at when it is told to drop it can still keep it busy.
+        repeat = Repeat.SETTLING if core.unsettled else Repeat.APPENDING
+        yield from core.settle()
+        call = self._raw_call() if core.raw else self._chat_call()
+        self.asked = True
+        return call if core.id is None else replace(call, repeat=repeat)
+
+    def _chat_call(self) -> Call[Turn]:
+        core, given = self.core, self.given
+        if given.text is not None and not isinstance(given.text, str):
+            raise TypeError(f"text: got {type(given.text).__name__}, expected str: only a raw session takes token ids")
+        self.sent = core.transcript.new_messages(given.text, given.volatile)
+        params = {"max_tokens": given.max_tokens, **given.sampling}
+        if core.id is not None:
+            return _calls.chat(self.sent, {"session": core.id, **params})
+        fixed = {"model": core.options.model, "tools": core.options.tools or None}
+        return _calls.chat([*core.transcript.committed, *self.sent], {**fixed, **params})
+
+    def _raw_call(self) -> Call[Turn]:
+        given = self.given
+        if given.volatile:
+            raise ValueError("volatile: a raw session has no messages to write it in; make it part of the text")
+        text = given.text if given.text is not None else ""
+        return _calls.complete(text, {"session": self.core.id, "max_tokens": given.max_tokens, **given.sampling})
+
+    def finish(self, turn: Turn) -> Turn:
+        core = self.core
+        with core.lock:
+            self.asked = False
+            if core.state is SessionState.CLOSED:
+                raise AgentCacheError("the session was closed while this turn ran; the turn is dropped")
+            previous = core.transcript.previous_prompt
+            core.transcript.commit(self.sent, turn)
+        broken = break_finding(previous, turn.cache)
+        if broken:
+            core.sink.emit(broken[0], self.site, broken[1])
+        core.sink.emit_all(turn.cache.findings, self.site)
+        return turn
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # An answer of 400 to 499 says that there is no turn; a lost connection or a gateway's 502 leaves it open.
+        refused = isinstance(error, APIError) and 400 <= error.status < 500
+        if self.asked and not refused:
+            self.core.unsettled = True
+        self.asked = False
+        self.alone.close()

@@ -1,0 +1,91 @@
+"""The requests about sessions, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from agentcache_sdk._calls import Call, field_of
+from agentcache_sdk._replies import Reply
+from agentcache_sdk._retry import Repeat
+from agentcache_sdk.errors import APIError
+from agentcache_sdk.types import Explanation, Pin, SessionInfo, Snapshot, Wire
+
+SESSIONS = "/v1/sessions"
+W = TypeVar("W", bound=Wire)
+
+
+def create(fields: Mapping[str, Any]) -> Call[SessionInfo]:
+    """``fields`` that are ``None`` are left out."""
+    body = {key: value for key, value in fields.items() if value is not None}
+    return Call("POST", SESSIONS, _as(SessionInfo), body)
+
+
+def sessions() -> Call[list[SessionInfo]]:
+    def parse(reply: Reply) -> list[SessionInfo]:
+        return [reply.parse(SessionInfo, info) for info in field_of(reply, "data")]
+
+    return Call("GET", SESSIONS, parse)
+
+
+def info(session_id: str) -> Call[SessionInfo]:
+    return Call("GET", _path(session_id), _as(SessionInfo))
+
+
+def explain(session_id: str) -> Call[Explanation]:
+    return Call("GET", _path(session_id, "explain"), _as(Explanation))
+
+
+def fork(session_id: str, n: int, at_turn: int) -> Call[list[SessionInfo]]:
+    def parse(reply: Reply) -> list[SessionInfo]:
+        forks = [reply.parse(SessionInfo, info) for info in field_of(reply, "sessions")]
+        if len(forks) != n:
+            reply.unreadable(f"expected {n} sessions, got {len(forks)}")
+        return forks
+
+    body = {"n": n, "at_turn": at_turn}
+    return Call("POST", _path(session_id, "fork"), parse, body, Repeat.APPENDING)
+
+
+def rollback(session_id: str, to_turn: int, repeat: Repeat) -> Call[None]:
+    return Call("POST", _path(session_id, "rollback"), _nothing, {"to_turn": to_turn}, repeat)
+
+
+def wait(session_id: str, tool: str, expect_s: float | None) -> Call[None]:
+    body = {"tool": tool} | ({} if expect_s is None else {"expect_s": expect_s})
+    return Call("POST", _path(session_id, "wait"), _nothing, body)
+
+
+def pin(session_id: str, ttl_s: float | None) -> Call[Pin]:
+    return Call("POST", _path(session_id, "pin"), _as(Pin), {} if ttl_s is None else {"ttl_s": ttl_s})
+
+
+def unpin(session_id: str) -> Call[None]:
+    return Call("POST", _path(session_id, "unpin"), _nothing, {})
+
+
+def snapshot(session_id: str, name: str) -> Call[Snapshot]:
+    return Call("POST", _path(session_id, "snapshot"), _as(Snapshot), {"name": name})
+
+
+def delete(session_id: str) -> Call[None]:
+    """Never repeated: a server that cannot be reached forgets an idle session by itself."""
+    return Call("DELETE", _path(session_id), _nothing, repeat=Repeat.NEVER)
+
+
+def is_missing_route(error: APIError) -> bool:
+    """Whether ``error`` is the answer of a server that knows no sessions, rather than about one session or model."""
+    return error.status in (404, 405) and error.code in (None, "404", "not_found", "method_not_allowed")
+
+
+def _path(session_id: str, verb: str = "") -> str:
+    return f"{SESSIONS}/{quote(session_id, safe='')}{'/' if verb else ''}{verb}"
+
+
+def _as(model: type[W]) -> Callable[[Reply], W]:
+    return lambda reply: reply.parse(model, reply.body())
+
+
+def _nothing(_: Reply) -> None:
+    return None
