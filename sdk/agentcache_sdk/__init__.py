@@ -38,6 +38,7 @@ from agentcache_sdk.streams import AsyncChatStream, ChatStream
 from agentcache_sdk.tools import tool_schema
 from agentcache_sdk.types import (
     Alignment,
+    CachedNow,
     CacheReport,
     CacheState,
     Choice,
@@ -74,6 +75,7 @@ __all__ = [
     "CacheReport",
     "CacheState",
     "CacheWarning",
+    "CachedNow",
     "ChatStream",
     "Choice",
     "Client",

@@ -128,12 +128,8 @@ class SessionCore:
 
     def _found_or_made(self) -> Steps[SessionInfo | None]:
         try:
-            if self.options.session_id is not None:
-                info: SessionInfo = yield calls.info(self.options.session_id)
-            else:
-                info = yield calls.create(self.options.fields())
-                if self.options.from_snapshot is not None:
-                    info = yield calls.info(info.id)
+            known = self.options.session_id
+            info: SessionInfo = yield calls.create(self.options.fields()) if known is None else calls.info(known)
         except APIError as error:
             if not calls.is_missing_route(error):
                 raise

@@ -137,7 +137,7 @@ def volatile_text(volatile: Mapping[str, Any] | None) -> str:
 def transcript_of(info: SessionInfo) -> Transcript:
     """What is known of a session that another client began: what its turns cost, but not their messages."""
     transcript = Transcript(resumed=True)
-    for turn in info.turns if isinstance(info.turns, list) else []:
+    for turn in info.turns:
         cost = {"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens}
         cache = CacheReport(**cost, computed_tokens=turn.computed_tokens, miss=turn.miss)
         usage = Usage(

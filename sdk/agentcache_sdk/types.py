@@ -243,7 +243,7 @@ class Pin(Wire):
 
 
 class Snapshot(Wire):
-    """A session as the server keeps it across restarts."""
+    """A session as the server keeps it across restarts: under which name, and how long its transcript is."""
 
     name: str
     tokens: int | None = None
@@ -269,14 +269,22 @@ class SessionInfo(Wire):
     """``chat``, or ``raw`` for one without messages."""
     tokens: int = 0
     pages: int = 0
-    turns: int | list[SessionTurn] = 0
-    """Each of them where one session is looked at; in lists, how many."""
+    turns: list[SessionTurn] = Field(default_factory=list)
     expires_at: float | None = None
     pinned_until: float | None = None
     metadata: dict[str, Any] | None = None
 
 
+class CachedNow(Wire):
+    """How much of a transcript a turn would find on the device, and why not more."""
+
+    tokens: int = 0
+    pages: int = 0
+    miss: Miss | None = None
+
+
 class Explanation(SessionInfo):
-    """``events``: what happened to the session, oldest first."""
+    """``events``: what happened to the session, oldest first.  ``cached``: how much of its transcript is cached now."""
 
     events: list[dict[str, Any]] = Field(default_factory=list)
+    cached: CachedNow | None = None

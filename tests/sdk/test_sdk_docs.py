@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sdk_wire
 from sdk_wire import WireServer
+from wire_sessions import Held
 
 PAGE = Path(__file__).parents[2] / "docs" / "sdk.md"
 
@@ -17,6 +18,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "sdk.md"
 def test_every_snippet_runs_in_order(
     wire: WireServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    wire.held = Held()
+
     def refuse_negative_temperature(handler: sdk_wire.Handler) -> bool:
         fields = handler.body if isinstance(handler.body, dict) else {}
         if fields.get("temperature", 0) >= 0:
@@ -36,6 +39,9 @@ def test_every_snippet_runs_in_order(
     printed = capsys.readouterr().out
     for expected in (
         "tokens per turn",
+        "last event: rollback",
+        "3 pages until 70.5",
+        "2 messages seen by this client",
         "temperature is the matter",
         "now: 22:40\nfiles open: 3",
         "AC101 volatile-time",

@@ -265,11 +265,13 @@ def test_leases_hints_and_explanations_go_to_the_server(held: Held, client: Clie
         assert session.waits[0].tool == "pytest"
         explanation = session.explain()
         assert [event["event"] for event in explanation.events][:2] == ["pin", "pin"]
-        assert isinstance(explanation.turns, list)
         assert explanation.turns[0].messages == 2
+        assert explanation.cached is not None
+        assert explanation.cached.miss is not None
+        assert (explanation.cached.tokens, explanation.cached.miss.code) == (6, "evicted")
         assert [body.get("ttl_s") for verb, body in only(held).asked if verb == "pin"] == [600, 90]
         (listed,) = client.sessions()
-        assert (listed.id, listed.turns, listed.kind) == (session.id, 1, "chat")
+        assert (listed.id, len(listed.turns), listed.kind) == (session.id, 1, "chat")
         with pytest.raises(ValueError, match="ttl: got"):
             session.pin(ttl=0)
 

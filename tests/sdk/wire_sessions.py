@@ -64,7 +64,7 @@ class Held:
         _, session_id, verb = (*path.removeprefix("/v1/sessions").split("/"), "", "")[:3]
         if not session_id:
             if method == "GET":
-                return 200, {"data": [s.info() | {"turns": len(s.turns)} for s in self.sessions.values()]}
+                return 200, {"data": [session.info() for session in self.sessions.values()]}
             return self.create(body or {})
         session = self.sessions.get(unquote(session_id))
         if session is None:
@@ -85,7 +85,7 @@ class Held:
         else:
             made = HeldSession(self.new_id(), body.get("messages") or [], body.get("tools"))
         self.sessions[made.id] = made
-        return 200, made.info() | {"turns": len(made.turns)}
+        return 200, made.info()
 
     def ask(self, session: HeldSession, verb: str, body: dict[str, Any]) -> Answer:
         if verb == "DELETE":
@@ -93,7 +93,10 @@ class Held:
         elif verb == "GET":
             return 200, session.info()
         elif verb == "explain":
-            return 200, session.info() | {"events": [{"event": name} for name, _ in session.asked]}
+            return 200, session.info() | {
+                "events": [{"event": name} for name, _ in session.asked if name not in ("GET", "explain")],
+                "cached": {"tokens": 6, "pages": 1, "miss": {"code": "evicted", "at_token": 6}},
+            }
         elif verb == "rollback":
             del session.turns[body["to_turn"] :]
         elif verb == "pin":
