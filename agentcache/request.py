@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentcache.cache.explain import Miss
-    from agentcache.cache.manager import Lease
+    from agentcache.cache.lease import Lease
     from agentcache.cache.tokens import PagedTokens
     from agentcache.chat.detokenizer import TextStream
 

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agentcache.cache.hashing import namespace_root
-from agentcache.cache.manager import CacheManager, Lease
+from agentcache.cache.lease import Lease
+from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
 
 PAGE_SIZE = 16

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentcache.cache.manager import CacheManager, Lease
+    from agentcache.cache.lease import Lease
+    from agentcache.cache.manager import CacheManager
     from agentcache.cache.prefix_tree import Node
 
 
@@ -29,9 +30,9 @@ def check_manager(manager: CacheManager) -> list[str]:
         for page in range(manager.pool.num_pages)
         if manager.pool.refs(page) != holders[page]
     ]
-    pinned = Counter(pin.node for pin in manager.pins())
-    if manager.tree.num_with_pin > manager.pin_budget:
-        faults.append(f"{manager.tree.num_with_pin} pages are pinned, the budget is {manager.pin_budget}")
+    pinned = Counter(pin.node for pin in manager.pins)
+    if manager.tree.num_with_pin > manager.pins.budget:
+        faults.append(f"{manager.tree.num_with_pin} pages are pinned, the budget is {manager.pins.budget}")
     for node in (*nodes, *manager.tree.roots()):
         expected = ends[node] + sum(child.holders > 0 for child in node.children)
         if node.holders != expected:

@@ -13,37 +13,21 @@ cached   only the tree has it; evicted when room is needed
 from __future__ import annotations
 
 import enum
-import logging
-import time
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
-from typing import NamedTuple
 
 from agentcache.cache.check import check_manager
-from agentcache.cache.events import (
-    EventLog,
-    Forked,
-    Hit,
-    Missed,
-    PageCopied,
-    PageEvicted,
-    PageLoaded,
-    PageStored,
-    PinLapsed,
-)
-from agentcache.cache.eviction import EvictionClass
+from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageLoaded, PageStored
 from agentcache.cache.explain import Miss, explain
 from agentcache.cache.hashing import pack_tokens, page_key
+from agentcache.cache.lease import Lease
 from agentcache.cache.pages import PageCopy, PageLoad, PagePool
+from agentcache.cache.pins import Pin, Pins
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree
-from agentcache.cache.tiers import Data, FoundPage, PageIO, Tiers
+from agentcache.cache.tiers import FoundPage, LowerTiers
 from agentcache.cache.tokens import PagedTokens
 from agentcache.errors import InvariantError
 from agentcache.faults import Faults
-
-logger = logging.getLogger(__name__)
 
 
 class Refusal(enum.Enum):
@@ -62,115 +46,6 @@ class PageCounts:
     cached: int
     pinned: int
     total: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A promise to keep ``pages`` pages, up to ``node``, until a time on the caller's clock."""
-
-    number: int
-    node: Node
-    until: float
-    pages: int
-
-
-class LowerTiers(NamedTuple):
-    """Tiers below the device, and what moves pages between them and it."""
-
-    tiers: Tiers
-    io: PageIO
-
-
-class Lease:
-    """The right of one sequence to its pages.
-
-    ::
-
-        page table:   | shared | shared | own, full | own, tail |
-        positions:    0 ............................ computed ... capacity
-                      [ keys and values are valid   )[  reserved )
-        published:    | --- depth pages ----------- |             the tree knows these; ``node`` is the last of them
-
-    The page table only grows; a page in it changes only by copy on write, before anything is written to it.
-    Verbs: ``extend`` before a step, ``commit`` after it, ``fork``, ``release`` (idempotent).
-    """
-
-    __slots__ = (
-        "_copies",
-        "_manager",
-        "cached_pages",
-        "cached_tokens",
-        "closed",
-        "computed",
-        "copying",
-        "depth",
-        "miss",
-        "node",
-        "pages",
-        "publishing",
-        "source",
-        "tier_tokens",
-        "tokens",
-        "twins",
-    )
-
-    def __init__(self, manager: CacheManager, tokens: PagedTokens, node: Node, pages: list[int]) -> None:
-        self._manager = manager
-        self._copies: list[PageCopy | PageLoad] = []
-        self.source: Node | None = None
-        self.twins: list[int] = []
-        self.tokens = tokens
-        self.node = node
-        self.depth = len(pages)
-        self.pages = pages
-        self.computed = 0
-        self.cached_tokens = 0
-        self.cached_pages = len(pages)
-        self.tier_tokens: dict[str, int] = {}
-        """Cached tokens by the tier below the device that they came back from."""
-        self.miss: Miss | None = None
-        self.publishing = True
-        self.copying = False
-        """Copies were planned whose step has not been committed: what the target pages hold is not known to be right."""
-        self.closed = False
-
-    @property
-    def capacity(self) -> int:
-        """How many tokens the page table has room for."""
-        return len(self.pages) * self._manager.page_size
-
-    def extend(self, upto: int) -> bool:
-        """Make positions ``[computed, upto)`` writable: reserve pages, copy a shared tail.  All of it, or nothing.
-
-        Returns:
-            Whether there was room.
-        """
-        return self._manager._extend(self, upto)
-
-    def take_copies(self) -> list[PageCopy | PageLoad]:
-        """Pages to copy or fill before the next forward pass, in this order; each is given once."""
-        copies, self._copies = self._copies, []
-        return copies
-
-    def commit(self, computed: int, output_from: int | None = None) -> None:
-        """Positions below ``computed`` now have keys and values; publish the pages that became full.
-
-        Args:
-            computed: never less than before.
-            output_from: pages that reach beyond this position hold generated tokens (they are evicted earlier).
-        """
-        self._manager._commit(self, computed, output_from)
-
-    def fork(self, tokens: PagedTokens) -> Lease:
-        """A second lease on the same pages for a sequence that begins with the same tokens.
-
-        The partly filled tail is shared until one of the two writes to it.
-        """
-        return self._manager._fork(self, tokens)
-
-    def release(self) -> None:
-        """Give everything back: published pages stay as cache, so does a partly filled last one, the rest becomes free."""
-        self._manager._release(self)
 
 
 class CacheManager:
@@ -206,8 +81,7 @@ class CacheManager:
         self.events = events or EventLog()
         self.tails = tails
         self.lower = lower
-        self.pin_budget = num_pages // 2 if pin_budget is None else pin_budget
-        self._pin_numbers = count()
+        self._pin_budget = num_pages // 2 if pin_budget is None else pin_budget
         self.reset()
 
     def reset(self) -> None:
@@ -215,7 +89,7 @@ class CacheManager:
         self.pool = PagePool(self.num_pages)
         self.tree = PrefixTree(self.page_size, remember=max(1024, 2 * self.num_pages))
         self._leases: set[Lease] = set()
-        self._pins: OrderedDict[int, Pin] = OrderedDict()
+        self.pins = Pins(self.tree, self._pin_budget, self.events)
         self._pending: dict[bytes, Lease] = {}
 
     # -- room -----------------------------------------------------------------------------------------------------
@@ -253,7 +127,8 @@ class CacheManager:
         node = self.tree.evict()
         if node is None:
             return False
-        self._store(node)
+        if self.lower is not None:
+            self.lower.store(node)
         self.pool.drop(node.page)
         self.events.add(PageEvicted(node.key, node.page, reason, used_until - node.used))
         return True
@@ -293,7 +168,7 @@ class CacheManager:
             # It will be tried again: until then, what it found should not be the next to go.
             self.tree.touch(match.partial if match.partial_tokens and match.partial is not None else match.node)
             return Refusal.NO_ROOM
-        found = self._find_below(tokens, match) if reuse else []
+        found = self.lower.find(tokens, len(match.pages)) if reuse and self.lower is not None else []
         if found:
             match.partial = None  # whole pages from below reach further than a part of one
         lease = Lease(self, tokens, match.node, match.pages)
@@ -301,7 +176,8 @@ class CacheManager:
         self.tree.hold(match.node)
         if match.pages:
             self.tree.hit(match.node)
-            self._store_behind(match.node)
+            if self.lower is not None:
+                self.lower.store_behind(match.node)
         self._leases.add(lease)
         lease.computed = (lease.depth + len(found)) * size
         source = match.partial
@@ -328,9 +204,6 @@ class CacheManager:
         self._announce(lease)
         return lease
 
-    def _find_below(self, tokens: PagedTokens, match: Match) -> list[FoundPage]:
-        return [] if self.lower is None else self.lower.tiers.find(tokens, len(match.pages))
-
     def _plan_loads(self, lease: Lease, found: list[FoundPage]) -> None:
         """Have the pages behind the match filled from below; they are published when the step has been made."""
         for offset, entry in enumerate(found):
@@ -340,42 +213,6 @@ class CacheManager:
             lease.copying = True
             lease.cached_pages += 1
             self.events.add(PageLoaded(entry.page.key, target, entry.tier))
-
-    def _store(self, node: Node) -> None:
-        """Copy a page to the tiers below, where it is missing.  A page that cannot be copied is only a page not kept."""
-        if self.lower is None or node.tail or node.parent is None:
-            return
-        tiers, io = self.lower
-        node.stored = True
-
-        def read() -> Data:
-            self.faults.trip("host_copy")
-            return io.read_page(node.page)
-
-        try:
-            tiers.put(node.key, node.parent.key, node.tokens, read)
-        except Exception:
-            logger.exception("page %d was not copied to the tiers below", node.page)
-
-    def _store_behind(self, node: Node) -> None:
-        """A prompt that is used again is worth keeping across a restart: hand its pages to the disk, last page first."""
-        if self.lower is None or not self.lower.tiers.durable:
-            return
-        at: Node | None = node
-        while at is not None and at.parent is not None and not at.stored:
-            self._store(at)
-            at = at.parent
-
-    def save(self, timeout_s: float) -> None:
-        """Hand what prompts are made of to the tiers that outlive the process, best kept first; before a shutdown."""
-        if self.lower is None or not self.lower.tiers.durable:
-            return
-        deadline = time.monotonic() + timeout_s
-        worth = [node for node in self.tree.nodes() if node.eviction_class >= EvictionClass.ONCE and not node.stored]
-        for node in sorted(worth, key=lambda node: (node.eviction_class, node.used), reverse=True):
-            if not self.lower.tiers.catch_up(deadline):
-                return
-            self._store_behind(node)
 
     def _copy(self, lease: Lease, source: int, target: int, tokens: int) -> None:
         lease._copies.append(PageCopy(source, target, tokens))
@@ -392,7 +229,7 @@ class CacheManager:
         if need + shared > self.available + self.tree.num_pinned:
             return False
         while need + shared > self.available:
-            self._lapse(next(iter(self._pins)), "room")
+            self.pins.lapse_oldest("room")
         if shared:
             own, old = self._allocate(), lease.pages[tail]
             lease.pages[tail] = own
@@ -522,58 +359,20 @@ class CacheManager:
     # -- pins -----------------------------------------------------------------------------------------------------
 
     def pin(self, tokens: PagedTokens, until: float) -> Pin | None:
-        """Keep what is cached of ``tokens`` until a time, inside the pin budget; ``None`` when nothing is.
-
-        Newer pins are worth more: over the budget the oldest lapse to ordinary cache.  A pin that is larger than the whole
-        budget keeps the beginning only.  Pins never stall anybody: requests that need the room end them too.
-        """
+        """Keep what is cached of ``tokens`` until a time, inside the pin budget; ``None`` when nothing is."""
         match = self.tree.match(tokens, len(tokens))
         node = match.node
         if match.partial is not None and len(match.pages) * self.page_size + match.partial_tokens == len(tokens):
             node = match.partial
-        path = node.path()[: self.pin_budget]
-        if not path:
-            return None
-        node = path[-1]
-        self.tree.pin(node)
-        pin = Pin(next(self._pin_numbers), node, until, len(path))
-        self._pins[pin.number] = pin
-        while self.tree.num_with_pin > self.pin_budget:
-            self._lapse(next(iter(self._pins)), "budget")
-        return pin
-
-    def unpin(self, pin: Pin) -> None:
-        """End a pin; does nothing when it has lapsed."""
-        self._lapse(pin.number, "unpinned")
-
-    def is_pinned(self, pin: Pin) -> bool:
-        return pin.number in self._pins
-
-    def expire(self, now: float) -> None:
-        """End the pins whose time is over."""
-        for pin in [pin for pin in self._pins.values() if pin.until <= now]:
-            self._lapse(pin.number, "expired")
-
-    def next_expiry(self) -> float | None:
-        """When the next pin ends, if there is one."""
-        return min((pin.until for pin in self._pins.values()), default=None)
-
-    def pins(self) -> Iterator[Pin]:
-        return iter(self._pins.values())
-
-    def _lapse(self, number: int, reason: str) -> None:
-        pin = self._pins.pop(number, None)
-        if pin is not None:
-            self.tree.unpin(pin.node)
-            self.events.add(PinLapsed(pin.pages, reason))
+        return self.pins.add(node, until)
 
     def _room_for(self, need: int, match: Match, spare: int) -> int:
         """Pages that a prompt may take beside what it found; pins lapse, oldest first, where that makes it enough."""
         unkept, pinned = _count_unheld(match.node)
         room = self.available - unkept - spare
         if room < need <= room + self.tree.num_pinned - pinned:
-            while room < need and self._pins:
-                self._lapse(next(iter(self._pins)), "room")
+            while room < need and len(self.pins):
+                self.pins.lapse_oldest("room")
                 unkept, _ = _count_unheld(match.node)
                 room = self.available - unkept - spare
         return room

@@ -13,12 +13,19 @@ the namespace root therefore never takes a page of other tokens.  Only full page
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from agentcache.cache.eviction import EvictionClass
+from agentcache.cache.prefix_tree import Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
+from agentcache.faults import Faults
+
+logger = logging.getLogger(__name__)
 
 Data = memoryview | bytes | bytearray
 """Keys and values of one page in all layers, as the page's owner packs them."""
@@ -135,30 +142,52 @@ class FoundPage:
     page: StoredPage
 
 
-class Tiers:
-    """The tiers of one engine, nearest first."""
+class LowerTiers:
+    """The tiers of one engine, nearest first, and what moves pages between them and the device.
 
-    def __init__(self, tiers: list[Tier]) -> None:
-        self.tiers = tiers
+    Args:
+        faults: where tests make copying fail.
+    """
 
-    @property
-    def durable(self) -> bool:
-        """Whether something below outlives the process."""
-        return any(tier.durable for tier in self.tiers)
+    def __init__(self, tiers: Sequence[Tier], io: PageIO, faults: Faults | None = None) -> None:
+        self.tiers = tuple(tiers)
+        self._io = io
+        self._faults = faults or Faults()
+        self._durable = any(tier.durable for tier in tiers)
 
-    def put(self, key: bytes, parent: bytes, tokens: bytes, read: Callable[[], Data]) -> None:
-        """Store a page where it is missing, reading its content once."""
-        missing = [tier for tier in self.tiers if key not in tier]
+    def store(self, node: Node) -> None:
+        """Copy a page to the tiers where it is missing.  A page that cannot be copied is only a page not kept."""
+        if node.tail or node.parent is None:
+            return
+        node.stored = True
+        missing = [tier for tier in self.tiers if node.key not in tier]
         if missing:
-            page = StoredPage(key, parent, tokens, read())
+            try:
+                self._faults.trip("host_copy")
+                page = StoredPage(node.key, node.parent.key, node.tokens, self._io.read_page(node.page))
+            except Exception:
+                logger.exception("page %d was not copied to the tiers below", node.page)
+                return
             for tier in missing:
                 tier.put(page)
         for tier in self.tiers:
-            tier.touch(key)
+            tier.touch(node.key)
 
-    def catch_up(self, deadline: float) -> bool:
-        """Wait until every tier can take another page; whether that was before ``deadline`` (``time.monotonic``)."""
-        return all(tier.catch_up(deadline) for tier in self.tiers)
+    def store_behind(self, node: Node) -> None:
+        """A prompt that is used again is worth keeping across a restart: store its pages, the last one first."""
+        at: Node | None = node
+        while self._durable and at is not None and at.parent is not None and not at.stored:
+            self.store(at)
+            at = at.parent
+
+    def save(self, tree: PrefixTree, timeout_s: float) -> None:
+        """Store what prompts are made of, best kept first; before a shutdown."""
+        deadline = time.monotonic() + timeout_s
+        worth = [node for node in tree.nodes() if node.eviction_class >= EvictionClass.ONCE and not node.stored]
+        for node in sorted(worth, key=lambda node: (node.eviction_class, node.used), reverse=True):
+            if not self._durable or not all(tier.catch_up(deadline) for tier in self.tiers):
+                return
+            self.store_behind(node)
 
     def close(self, timeout_s: float) -> None:
         for tier in self.tiers:

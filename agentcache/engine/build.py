@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 
 from agentcache.cache.disk import DiskTier
-from agentcache.cache.manager import CacheManager, LowerTiers
-from agentcache.cache.tiers import HostTier, Tier, Tiers
+from agentcache.cache.manager import CacheManager
+from agentcache.cache.tiers import HostTier, LowerTiers, Tier
 from agentcache.chat.detokenizer import TextStream
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
@@ -96,7 +96,7 @@ def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, faults: Fau
         shape = (len(kv.k), *kv.k[0].shape[:1], *kv.k[0].shape[2:])
         fingerprint = f"{files.revision} {settings.load_format} {kv.k[0].dtype} {shape}"
         tiers.append(DiskTier(settings.disk_dir, settings.disk_size, fingerprint, faults))
-    return LowerTiers(Tiers(tiers), kv) if tiers else None
+    return LowerTiers(tiers, kv, faults) if tiers else None
 
 
 def _info(files: ModelFiles, settings: Settings, bounds: Bounds, kv: KVStore) -> EngineInfo:

@@ -141,15 +141,15 @@ class EngineCore:
         """Write what should outlive the process, for at most ``timeout_s`` seconds."""
         if self.manager.lower is not None:
             began = self.clock()
-            self.manager.save(timeout_s / 2)
-            self.manager.lower.tiers.close(timeout_s - (self.clock() - began))
+            self.manager.lower.save(self.manager.tree, timeout_s / 2)
+            self.manager.lower.close(timeout_s - (self.clock() - began))
 
     # -- one step -------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
         """Run one step; ``False`` when there was nothing to do."""
         started = self.clock()
-        self.manager.expire(started)
+        self.manager.pins.expire(started)
         plan = self.scheduler.plan()
         self._note_admissions(plan, started)
         for sequence, error in plan.failed:
@@ -279,7 +279,7 @@ class EngineCore:
     # -- looking in -----------------------------------------------------------------------------------------------
 
     def stats(self) -> EngineStats:
-        self.manager.expire(self.clock())
+        self.manager.pins.expire(self.clock())
         pages = self.manager.counts()
         counters = dict(self.metrics.counters)
         counters["preemptions"] = self.scheduler.num_preemptions
@@ -296,7 +296,7 @@ class EngineCore:
             misses=dict(self.manager.events.misses),
             evictions=dict(self.manager.events.evictions),
             histograms={name: histogram.copy() for name, histogram in self.metrics.histograms.items()},
-            tiers=self.manager.lower.tiers.stats() if self.manager.lower is not None else (),
+            tiers=self.manager.lower.stats() if self.manager.lower is not None else (),
         )
 
     def heal(self) -> bool:

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from agentcache.cache.manager import CacheManager, Pin
+from agentcache.cache.manager import CacheManager
+from agentcache.cache.pins import Pin
 from agentcache.cache.tokens import PagedTokens
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
@@ -269,13 +270,13 @@ class AsyncEngine:
     def unpin(self, pin: Pin) -> None:
         """End a pin soon; does nothing when it has lapsed or the engine has stopped."""
         try:
-            self._post(lambda: self._core.manager.unpin(pin))
+            self._post(lambda: self._core.manager.pins.remove(pin))
         except EngineStoppedError:
             logger.debug("the engine stopped before a pin was given back")
 
     def is_pinned(self, pin: Pin) -> bool:
         """Whether a pin still holds: it has not run out, been given back or made room."""
-        return pin.until > self.now() and self._core.manager.is_pinned(pin)
+        return pin.until > self.now() and pin in self._core.manager.pins
 
     async def inspect(self, look: Callable[[CacheManager], T]) -> T:
         """What ``look`` sees in the cache between two steps; it must not change anything.
@@ -345,7 +346,7 @@ class AsyncEngine:
 
     def _idle_wait(self) -> float | None:
         """Seconds until something is to be done although nobody asks: a pin ends, or what was done is to be checked."""
-        expiry = self._core.manager.next_expiry()
+        expiry = self._core.manager.pins.next_expiry()
         waits = [] if expiry is None else [min(max(expiry - self._core.clock(), 0.001), 60)]
         if self._unchecked:
             waits.append(_CHECK_AFTER_S)

@@ -18,7 +18,8 @@ from bisect import insort
 from dataclasses import dataclass
 from operator import attrgetter
 
-from agentcache.cache.manager import CacheManager, Lease, Refusal
+from agentcache.cache.lease import Lease
+from agentcache.cache.manager import CacheManager, Refusal
 from agentcache.errors import QueueFullError
 from agentcache.request import Request, Sequence, SequenceState
 from agentcache.scheduler.plan import Chunk, StepPlan

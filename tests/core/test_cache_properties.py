@@ -10,7 +10,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from replay import fold, states
 
 from agentcache.cache.hashing import namespace_root
-from agentcache.cache.manager import CacheManager, Lease
+from agentcache.cache.lease import Lease
+from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
 
 ROOTS = [namespace_root("a"), namespace_root("b")]

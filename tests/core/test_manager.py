@@ -2,7 +2,8 @@ import pytest
 
 from agentcache.cache.events import PageEvicted
 from agentcache.cache.hashing import namespace_root
-from agentcache.cache.manager import CacheManager, Lease, Refusal
+from agentcache.cache.lease import Lease
+from agentcache.cache.manager import CacheManager, Refusal
 from agentcache.cache.pages import PageCopy
 from agentcache.cache.tokens import PagedTokens
 from agentcache.errors import InvariantError

@@ -3,7 +3,9 @@ import random
 import pytest
 
 from agentcache.cache.hashing import namespace_root
-from agentcache.cache.manager import CacheManager, Lease, Pin, Refusal
+from agentcache.cache.lease import Lease
+from agentcache.cache.manager import CacheManager, Refusal
+from agentcache.cache.pins import Pin
 from agentcache.cache.tokens import PagedTokens
 
 SIZE = 4
@@ -57,11 +59,11 @@ def test_a_pin_ends_by_itself_and_its_pages_can_be_evicted_then():
     manager = CacheManager(20, SIZE)
     serve(manager, range(20))
     pin(manager, range(20), until=60)
-    assert manager.next_expiry() == 60
-    manager.expire(59.9)
+    assert manager.pins.next_expiry() == 60
+    manager.pins.expire(59.9)
     assert manager.counts().pinned == 5
-    manager.expire(60)
-    assert manager.counts().pinned == 0 and manager.next_expiry() is None
+    manager.pins.expire(60)
+    assert manager.counts().pinned == 0 and manager.pins.next_expiry() is None
     flood(manager, 100)
     lease = manager.acquire(paged(range(20)))
     assert lease.cached_tokens == 0
@@ -74,8 +76,8 @@ def test_pins_of_one_beginning_are_counted():
     pins = [pin(manager, range(20)) for _ in range(3)]
     for n, one in enumerate(pins):
         assert manager.counts().pinned == 5
-        manager.unpin(one)
-        manager.unpin(one)
+        manager.pins.remove(one)
+        manager.pins.remove(one)
         assert manager.check() == []
         assert manager.counts().pinned == (5 if n < 2 else 0)
 
@@ -85,7 +87,7 @@ def test_over_the_budget_the_oldest_pins_lapse():
     for n in range(3):
         serve(manager, range(100 * n, 100 * n + 12))
     pins = [pin(manager, range(100 * n, 100 * n + 12)) for n in range(3)]
-    assert [manager.is_pinned(one) for one in pins] == [False, True, True]
+    assert [(one in manager.pins) for one in pins] == [False, True, True]
     assert manager.counts().pinned == 6
 
 
@@ -108,7 +110,7 @@ def test_a_request_that_needs_the_room_ends_pins_oldest_first_and_no_more_than_i
     pins = [pin(manager, range(100 * n, 100 * n + 16)) for n in range(3)]
     lease = manager.acquire(paged(range(900, 900 + 16)))
     assert isinstance(lease, Lease)
-    assert [manager.is_pinned(one) for one in pins] == [False, True, True]
+    assert [(one in manager.pins) for one in pins] == [False, True, True]
     assert manager.check() == []
 
 
@@ -119,7 +121,7 @@ def test_pins_stay_when_ending_them_would_not_be_enough():
     held = manager.acquire(paged(range(500, 520)))
     assert isinstance(held, Lease)
     assert manager.acquire(paged(range(900, 932))) is Refusal.NO_ROOM
-    assert manager.is_pinned(one)
+    assert one in manager.pins
 
 
 def test_a_running_sequence_that_grows_ends_pins():
@@ -131,7 +133,7 @@ def test_a_running_sequence_that_grows_ends_pins():
     lease.commit(8)
     lease.tokens.extend(range(4))
     assert lease.extend(12)
-    assert not manager.is_pinned(one)
+    assert one not in manager.pins
     assert manager.check() == []
 
 
@@ -146,7 +148,7 @@ def test_using_a_pinned_prefix_neither_unpins_nor_leaks_it():
     lease.take_copies()
     lease.commit(12)
     assert manager.counts().pinned == 1
-    manager.unpin(one)
+    manager.pins.remove(one)
     assert manager.check() == []
     lease.release()
     assert manager.check() == []
@@ -180,14 +182,14 @@ def test_random_lives_with_pins_keep_every_invariant(seed):
             new = manager.pin(paged(ids), now + rng.randrange(1, 20))
             pins += [new] if new else []
         elif kind < 0.95 and pins:
-            manager.unpin(pins.pop(rng.randrange(len(pins))))
+            manager.pins.remove(pins.pop(rng.randrange(len(pins))))
         else:
             now += rng.randrange(0, 8)
-            manager.expire(now)
+            manager.pins.expire(now)
         assert manager.check() == []
     for lease in leases:
         lease.release()
-    manager.expire(now + 100)
+    manager.pins.expire(now + 100)
     assert manager.check() == []
     assert manager.counts().pinned == 0
     manager.flush()

@@ -8,8 +8,8 @@ from replay import VOCAB, PlainText, ReplayRunner, continuation, make_request
 
 from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root, pack_tokens, page_key
-from agentcache.cache.manager import CacheManager, LowerTiers
-from agentcache.cache.tiers import HostTier, StoredPage, Tiers
+from agentcache.cache.manager import CacheManager
+from agentcache.cache.tiers import HostTier, LowerTiers, StoredPage
 from agentcache.engine.core import Bounds, EngineCore
 from agentcache.errors import SettingsError
 from agentcache.faults import Faults
@@ -22,7 +22,7 @@ ROOT = namespace_root("model")
 def make_engine(pages=12, size=4, tiers=(), faults=None) -> EngineCore:
     runner = ReplayRunner(pages, size)
     faults = faults or Faults()
-    lower = LowerTiers(Tiers(list(tiers)), runner) if tiers else None
+    lower = LowerTiers(tiers, runner, faults) if tiers else None
     manager = CacheManager(pages, size, lower=lower, faults=faults)
     scheduler = Scheduler(manager, Limits(16, 8, 100))
     return EngineCore(scheduler, runner, PlainText, frozenset(), Bounds(512, pages * size, VOCAB, 8), faults=faults)

@@ -1,0 +1,85 @@
+"""Promises to keep pages for a time, such as the length of a tool call.
+
+Pins degrade and never deadlock: newer ones are worth more, over the budget the oldest lapse to ordinary cache, and a request
+that needs the room ends them too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from agentcache.cache.events import EventLog, PinLapsed
+from agentcache.cache.prefix_tree import Node, PrefixTree
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A promise to keep ``pages`` pages, up to ``node``, until a time on the caller's clock."""
+
+    number: int
+    node: Node
+    until: float
+    pages: int
+
+
+class Pins:
+    """The pins on one tree, oldest first.
+
+    Args:
+        budget: how many pages they may keep in all.
+    """
+
+    def __init__(self, tree: PrefixTree, budget: int, events: EventLog) -> None:
+        self.budget = budget
+        self._tree = tree
+        self._events = events
+        self._pins: OrderedDict[int, Pin] = OrderedDict()
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._pins)
+
+    def __iter__(self) -> Iterator[Pin]:
+        return iter(self._pins.values())
+
+    def __contains__(self, pin: Pin) -> bool:
+        """Whether ``pin`` has not lapsed."""
+        return self._pins.get(pin.number) is pin
+
+    def add(self, node: Node, until: float) -> Pin | None:
+        """Pin the chain that ends at ``node``, or as much of its beginning as the budget allows; ``None`` for none of it."""
+        path = node.path()[: self.budget]
+        if not path:
+            return None
+        pin = Pin(next(self._numbers), path[-1], until, len(path))
+        self._tree.pin(pin.node)
+        self._pins[pin.number] = pin
+        while self._tree.num_with_pin > self.budget:
+            self.lapse_oldest("budget")
+        return pin
+
+    def remove(self, pin: Pin) -> None:
+        """End a pin; does nothing when it has lapsed."""
+        if pin in self:
+            self._lapse(pin, "unpinned")
+
+    def expire(self, now: float) -> None:
+        """End the pins whose time is over."""
+        for pin in [pin for pin in self if pin.until <= now]:
+            self._lapse(pin, "expired")
+
+    def next_expiry(self) -> float | None:
+        """When the next pin ends, if there is one."""
+        return min((pin.until for pin in self), default=None)
+
+    def lapse_oldest(self, reason: str) -> None:
+        """Raises StopIteration when there is no pin."""
+        self._lapse(next(iter(self)), reason)
+
+    def _lapse(self, pin: Pin, reason: str) -> None:
+        del self._pins[pin.number]
+        self._tree.unpin(pin.node)
+        self._events.add(PinLapsed(pin.pages, reason))
