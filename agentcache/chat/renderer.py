@@ -105,6 +105,11 @@ class RenderedText:
     _guarded: GuardedText = field(repr=False)
     _tokenizer: Tokenizer = field(repr=False)
 
+    @property
+    def spells_controls(self) -> bool:
+        """Whether typed text looks like control tokens: equal texts are then not always equal tokens."""
+        return self._guarded.aliased is not None
+
     def encode(self) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids and their character offsets ``[start, end)`` in ``text``."""
         if self._guarded.aliased is None:

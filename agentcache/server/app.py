@@ -16,10 +16,12 @@ from agentcache.server.auth import require_key
 from agentcache.server.chat import chat_router
 from agentcache.server.completions import completions_router
 from agentcache.server.context import Context
+from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import install_error_handlers
 from agentcache.server.metrics import metrics_router
 from agentcache.server.openapi import describe_bodies
 from agentcache.server.serve import Server, address_of, listen, print_banner
+from agentcache.server.sessions import sessions_router
 from agentcache.server.text import text_router
 from agentcache.settings import Settings
 
@@ -53,14 +55,16 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
 
     ``app.state.lifecycle.close()`` ends what runs and refuses what comes; ``run_server`` calls it on Ctrl-C and SIGTERM.
     """
-    context = Context(engine, settings)
+    context = Context(engine, settings, SessionDesk(engine, settings))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.start()
+        sweeper = asyncio.create_task(context.desk.sweep_for_ever())
         try:
             yield
         finally:
+            sweeper.cancel()
             context.lifecycle.close()
             try:
                 await asyncio.wait_for(engine.stop(), STOP_S)
@@ -78,7 +82,15 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     install_error_handlers(app)
     describe_bodies(app)
     app.include_router(open_router(context))
-    keyed = [chat_router, completions_router, text_router, models_router, cache_router, metrics_router]
+    keyed = [
+        chat_router,
+        completions_router,
+        sessions_router,
+        text_router,
+        models_router,
+        cache_router,
+        metrics_router,
+    ]
     if settings.enable_test_hooks:
         keyed.append(debug_router)
     for router in keyed:

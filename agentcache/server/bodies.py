@@ -109,6 +109,12 @@ class ChatBody(GenerationBody, ChatPrompt):
     response_format: dict[str, Any] | None = Field(None, description='{"type": "text"}')
 
 
+class ChatTurnBody(ChatBody):
+    """``POST /v1/chat/completions`` with a session: only what is new."""
+
+    messages: list[dict[str, Any]] = Field([], description="a list of new message objects")
+
+
 class CompletionBody(GenerationBody):
     """``POST /v1/completions``"""
 
@@ -122,8 +128,16 @@ class CompletionBody(GenerationBody):
     suffix: str | None = Field(None, description="nothing: text after the completion is not served")
 
 
+class CompletionTurnBody(CompletionBody):
+    """``POST /v1/completions`` with a session: only what is new."""
+
+    prompt: str | list[Any] = Field("", description="text or a list of token ids")
+
+
 class RenderBody(ChatPrompt):
     """``POST /v1/chat/completions/render``"""
+
+    cache_salt: str | None = Field(None, description="text: as the request to be rendered would have it")
 
     model: str | None = Field(None, description="the name of the served model, as text")
 

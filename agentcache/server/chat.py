@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -9,17 +11,23 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from agentcache.server.auth import api_key
-from agentcache.server.bodies import ChatBody, ChatPrompt, RenderBody, check
+from agentcache.server.bodies import ChatBody, ChatPrompt, ChatTurnBody, RenderBody, check
 from agentcache.server.context import Context
+from agentcache.server.endings import Namespace, PromptEnding
 from agentcache.server.generation import Delta
 from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.logprobs import chat_logprobs
+from agentcache.server.misses import Asked
 from agentcache.server.openapi import json_request
 from agentcache.server.params import sampling_params
 from agentcache.server.reply import Job, Prompt, Shape, answer, finish_fields
+from agentcache.server.turns import chat_turn, named_session
+from agentcache.sessions.transcript import Prompt as Conversation
+from agentcache.sessions.transcript import continue_chat, fresh_prompt
 
 if TYPE_CHECKING:
-    from agentcache.chat.renderer import ChatRenderer, RenderedPrompt
+    from agentcache.chat.renderer import ChatRenderer, RenderedPrompt, RenderedText
+    from agentcache.chat.tokenizer import Tokenizer
 
 
 class ChatShape(Shape):
@@ -59,25 +67,69 @@ def render(renderer: ChatRenderer, body: ChatPrompt) -> RenderedPrompt:
     )
 
 
+def recall(context: Context, rendered: RenderedText, root: bytes) -> Conversation:
+    """The prompt of a whole history: what was generated in it has the ids it was generated with."""
+    known = None if rendered.spells_controls else context.desk.known.find(root, rendered.text)
+    return fresh_prompt(rendered) if known is None else continue_chat(known, rendered)
+
+
+def token_spans(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
+    """Characters ``[start, end)`` of ``text`` that each token stands for; tokens that share a character share its span."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    spans: list[tuple[int, int]] = []
+    waiting: list[int] = []
+    place = 0
+    for index, token in enumerate(ids):
+        waiting.append(index)
+        characters = len(decoder.decode(tokenizer.token_bytes(token)))
+        if characters == 0 and tokenizer.token_bytes(token):
+            continue
+        end = min(place + characters, len(text))
+        spans += [(place, end)] * len(waiting)
+        waiting.clear()
+        place = end
+    return spans + [(place, len(text))] * len(waiting)
+
+
 def chat_router(context: Context) -> APIRouter:
     router = APIRouter(tags=["generate"])
     engine = context.engine
 
-    def prepare(raw: bytes, key: str | None) -> Job:
-        body = check(ChatBody, parse_object(raw))
+    def converse(body: ChatPrompt, root: bytes) -> Conversation:
+        rendered = engine.renderer.render_text(
+            body.messages,
+            tools=body.tools,
+            add_generation_prompt=body.add_generation_prompt is not False,
+            template_kwargs=body.chat_template_kwargs,
+        )
+        return recall(context, rendered, root)
+
+    def prepare(raw: bytes, key: str | None, session: str | None) -> Job | ChatTurnBody:
+        fields = parse_object(raw)
+        session = session if fields.get("session") is None else fields["session"]
+        if session is not None:
+            return check(ChatTurnBody, {**fields, "session": session})
+        body = check(ChatBody, fields)
         context.check_model(body.model)
         params = sampling_params(body, engine.info.vocab_size)
-        rendered = render(engine.renderer, body)
-        prompt = Prompt(rendered.token_ids, rendered.text)
-        return Job(body, [prompt], params, context.root(key, body.cache_salt))
+        space = Namespace(key, context.root(key, body.cache_salt), body.cache_salt)
+        prompt = converse(body, space.root)
+        asked = Asked(prompt, body.messages, body.tools, body.chat_template_kwargs)
+        ending = PromptEnding(context, space, [asked], "transcript" if prompt.kept.tokens else "template")
+        return Job(body, [Prompt(prompt.ids, prompt.transcript.text)], params, space.root, ending)
+
+    def shape(job: Job) -> Shape:
+        return ChatShape(job, engine.tokenizer)
 
     @router.post("/v1/chat/completions", summary="Reply to a conversation", openapi_extra=json_request(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """OpenAI's chat completions; ``agentcache`` in the answer says how much of the prompt was cached."""
         raw = await read_body(request, context.settings.max_body)
         # Parsing, rendering and tokenising a long conversation takes a while: not on the event loop.
-        job = await run_in_threadpool(prepare, raw, api_key(request))
-        return await answer(context, request, job, ChatShape(job, engine.tokenizer))
+        job = await run_in_threadpool(prepare, raw, api_key(request), named_session(context, request))
+        if isinstance(job, ChatTurnBody):
+            return await chat_turn(context, request, job, shape)
+        return await answer(context, request, job, shape(job))
 
     @router.post(
         "/v1/chat/completions/render",
@@ -88,20 +140,24 @@ def chat_router(context: Context) -> APIRouter:
         """Text, token ids, and the span of characters ``[start, end)`` of each token in the text."""
         raw = await read_body(request, context.settings.max_body)
 
-        def prepare_render() -> RenderedPrompt:
+        def prepare_render() -> tuple[Conversation, list[tuple[int, int]]]:
             body = check(RenderBody, parse_object(raw))
             context.check_model(body.model)
-            return render(engine.renderer, body)
+            prompt = converse(body, context.root(api_key(request), body.cache_salt))
+            if prompt.offsets is not None:
+                return prompt, prompt.offsets
+            return prompt, token_spans(engine.tokenizer, prompt.ids, prompt.transcript.text)
 
-        rendered = await run_in_threadpool(prepare_render)
+        prompt, offsets = await run_in_threadpool(prepare_render)
         return JSONResponse(
             {
                 "object": "chat.completion.prompt",
                 "model": engine.info.model_name,
-                "text": rendered.text,
-                "token_ids": rendered.token_ids,
-                "offsets": rendered.offsets,
-                "count": len(rendered.token_ids),
+                "source": "transcript" if prompt.kept.tokens else "template",
+                "text": prompt.transcript.text,
+                "token_ids": prompt.ids,
+                "offsets": offsets,
+                "count": len(prompt.transcript),
                 "page_size": engine.info.page_size,
                 "max_model_len": engine.info.max_model_len,
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -9,15 +10,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from agentcache.server.auth import api_key
-from agentcache.server.bodies import MAX_PROMPTS, CompletionBody, check
+from agentcache.server.bodies import MAX_PROMPTS, CompletionBody, CompletionTurnBody, check
 from agentcache.server.context import Context
+from agentcache.server.endings import Namespace, PromptEnding
 from agentcache.server.errors import bad_field
 from agentcache.server.generation import Delta
 from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.logprobs import CompletionLogprobs, joined
+from agentcache.server.misses import Asked
 from agentcache.server.openapi import json_request
 from agentcache.server.params import sampling_params, split_prompts
 from agentcache.server.reply import Job, Prompt, Shape, answer, finish_fields
+from agentcache.server.turns import completion_turn, named_session
+from agentcache.sessions.transcript import Prompt as Text
+from agentcache.sessions.transcript import Transcript
 
 
 class CompletionShape(Shape):
@@ -87,22 +93,33 @@ def completions_router(context: Context) -> APIRouter:
             raise bad_field("prompt", "got text of no tokens, expected at least one")
         return Prompt(ids, item)
 
-    def prepare(raw: bytes, key: str | None) -> Job:
-        body = check(CompletionBody, parse_object(raw))
+    def prepare(raw: bytes, key: str | None, session: str | None) -> Job | CompletionTurnBody:
+        fields = parse_object(raw)
+        session = session if fields.get("session") is None else fields["session"]
+        if session is not None:
+            return check(CompletionTurnBody, {**fields, "session": session})
+        body = check(CompletionBody, fields)
         context.check_model(body.model)
         params = sampling_params(body, engine.info.vocab_size)
         # More than the queue holds could never be served, however often it is tried again.
         limit = min(MAX_PROMPTS, context.settings.max_waiting)
         prompts = [prompt_of(item) for item in split_prompts(body.prompt, engine.info.vocab_size, limit)]
-        return Job(body, prompts, params, context.root(key, body.cache_salt))
+        space = Namespace(key, context.root(key, body.cache_salt), body.cache_salt)
+        asked = [Asked(Text(Transcript(array("I", prompt.token_ids)))) for prompt in prompts]
+        return Job(body, prompts, params, space.root, PromptEnding(context, space, asked))
+
+    def shape(job: Job) -> Shape:
+        echo = isinstance(job.body, CompletionBody) and bool(job.body.echo)
+        return CompletionShape(job, engine.tokenizer, echo=echo)
 
     @router.post("/v1/completions", summary="Continue a prompt", openapi_extra=json_request(CompletionBody))
     async def completions(request: Request) -> Response:
         """OpenAI's completions.  Choices are ordered by prompt, then by sequence."""
         raw = await read_body(request, context.settings.max_body)
         # Parsing and tokenising a long prompt takes a while: not on the event loop.
-        job = await run_in_threadpool(prepare, raw, api_key(request))
-        echo = isinstance(job.body, CompletionBody) and bool(job.body.echo)
-        return await answer(context, request, job, CompletionShape(job, engine.tokenizer, echo=echo))
+        job = await run_in_threadpool(prepare, raw, api_key(request), named_session(context, request))
+        if isinstance(job, CompletionTurnBody):
+            return await completion_turn(context, request, job, shape)
+        return await answer(context, request, job, shape(job))
 
     return router

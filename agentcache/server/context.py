@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agentcache.cache.hashing import namespace_root
+from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import ApiError, shown, shutting_down
 from agentcache.server.lifecycle import Lifecycle
 from agentcache.settings import Settings
@@ -20,6 +20,7 @@ class Context:
 
     engine: AsyncEngine
     settings: Settings
+    desk: SessionDesk
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
     def check_model(self, name: str | None) -> None:
@@ -44,7 +45,7 @@ class Context:
 
     def root(self, key: str | None, salt: str | None) -> bytes:
         """Namespace of a request: no salt and the salt "" differ."""
-        return namespace_root(*self.engine.root_base, key, salt)
+        return self.desk.home(key, salt).root
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a raw prompt, begun as the model expects.

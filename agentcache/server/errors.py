@@ -13,6 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from agentcache.errors import AgentCacheError, EngineStoppedError, QueueFullError, RequestError
+from agentcache.sessions.session import SessionBusyError
+from agentcache.sessions.snapshots import SnapshotDivergedError, SnapshotFailedError, SnapshotNotFoundError
+from agentcache.sessions.store import SessionNotFoundError, TooManySessionsError
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,14 @@ _TYPES = {
 }
 
 
+_OF_SESSIONS: dict[type[AgentCacheError], tuple[int, str, str]] = {
+    SessionNotFoundError: (404, "session_not_found", "session"),
+    SessionBusyError: (429, "session_busy", "session"),
+    TooManySessionsError: (429, "too_many_sessions", "session"),
+    SnapshotNotFoundError: (404, "snapshot_not_found", "from_snapshot"),
+    SnapshotDivergedError: (422, "session_diverged", "from_snapshot"),
+    SnapshotFailedError: (500, "snapshot_failed", "name"),
+}
 _LONGEST = 1000
 """Characters of a message and of a field's name: what a client sent is not sent back in full, however long it was."""
 
@@ -98,6 +109,10 @@ def from_runtime(error: AgentCacheError) -> ApiError:
         return ApiError(429, str(error), code="queue_full", headers={"retry-after": "1"})
     if isinstance(error, EngineStoppedError):
         return ApiError(503, str(error), code="engine_stopped")
+    if (answer := _OF_SESSIONS.get(type(error))) is not None:
+        status, code, param = answer
+        headers = {"retry-after": "1"} if status == 429 else None
+        return ApiError(status, str(error), param=param, code=code, headers=headers)
     logger.error("the runtime failed", exc_info=error)
     return internal_error()
 

@@ -40,6 +40,7 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
+    end_token: int | None = None
     report: SequenceReport | None = None
 
     @property
@@ -56,7 +57,18 @@ class Delta:
         if output.finish_reason is not None:
             self.finish_reason = output.finish_reason
             self.stop_reason = output.stop_reason
+            self.end_token = output.end_token
             self.report = output.report
+
+    def merge(self, later: Delta) -> None:
+        """Append what the same choice gained after this."""
+        self.pieces += later.pieces
+        self.token_ids += later.token_ids
+        if later.finish_reason is not None:
+            self.finish_reason = later.finish_reason
+            self.stop_reason = later.stop_reason
+            self.end_token = later.end_token
+            self.report = later.report
 
 
 class Generation:
@@ -110,8 +122,8 @@ class Generation:
             ApiError: the engine failed, or the server is shutting down.
             ClientGoneError: the client hung up.
         """
-        while not self._pending:
-            if self._unfinished == 0:
+        while not self._pending or self._client_gone:
+            if self._unfinished == 0 and not self._client_gone:
                 return []
             await self._settled()
         taken = list(self._pending.values())
@@ -124,9 +136,14 @@ class Generation:
         Raises:
             ApiError, ClientGoneError: as ``take``.
         """
-        while self._unfinished:
+        while self._unfinished or self._client_gone:
             await self._settled()
         return [self._pending[choice] for choice in sorted(self._pending)]
+
+    @property
+    def _client_gone(self) -> bool:
+        """Nobody takes what is pending: the request was cut, also when its last token is there already."""
+        return isinstance(self._failure, ClientGoneError)
 
     async def _settled(self) -> None:
         if self._failure is not None:

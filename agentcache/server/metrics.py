@@ -44,6 +44,7 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats = self._context.engine.stats()
+        yield GaugeMetricFamily("agentcache_sessions", "Sessions that are kept", value=len(self._context.desk.store))
         yield from self._own(stats)
         yield from self._twins(stats)
 

@@ -17,9 +17,13 @@ from agentcache.server.bodies import (
     RenderBody,
     TokenizeBody,
 )
+from agentcache.server.session_bodies import CreateBody, ForkBody, PinBody, RollbackBody, SnapshotBody, WaitBody
 
 _REF = "#/components/schemas/{model}"
-_BODIES = (ChatBody, CompletionBody, RenderBody, TokenizeBody, DetokenizeBody, ClockBody, FaultBody)
+_BODIES = (
+    ChatBody, CompletionBody, RenderBody, TokenizeBody, DetokenizeBody, ClockBody, FaultBody,
+    CreateBody, ForkBody, RollbackBody, WaitBody, PinBody, SnapshotBody,
+)  # fmt: skip
 
 ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",

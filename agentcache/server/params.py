@@ -48,10 +48,8 @@ def _check_served(body: GenerationBody) -> None:
         raise bad_field("stream_options", "only allowed when stream is true")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise bad_field("best_of", f"got {body.best_of}, expected the value of n ({body.n or 1})")
-    if body.session is not None:
-        raise bad_field(
-            "session", "this version does not serve sessions; send the whole history", code="unsupported_value"
-        )
+    if body.session is not None and (body.n or 1) > 1:
+        raise bad_field("n", f"got {body.n} with a session, which goes on with one reply: fork the session for more")
     if isinstance(body, CompletionBody) and body.suffix:
         raise bad_field("suffix", "text after the completion is not served", code="unsupported_value")
     if isinstance(body, ChatBody):

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from starlette.requests import Request as HttpRequest
@@ -21,7 +21,7 @@ from agentcache.request import Output, Request, SamplingParams
 from agentcache.server.context import Context
 from agentcache.server.errors import CLIENT_GONE, ApiError, ClientGoneError, internal_error
 from agentcache.server.generation import Delta, Generation
-from agentcache.server.usage import Costs
+from agentcache.server.usage import Costs, Notes
 
 if TYPE_CHECKING:
     from agentcache.chat.tokenizer import Tokenizer
@@ -38,6 +38,19 @@ class Prompt:
     """As the client sent it, where it sent text."""
 
 
+class Ending(Protocol):
+    """What is left to do when all that was asked for has been generated, and before the client is told so."""
+
+    def started(self, generation: Generation) -> None:
+        """The engine has the request."""
+
+    async def finish(self, choices: Sequence[Delta]) -> Notes:
+        """Every choice has finished."""
+
+    def drop(self) -> None:
+        """The answer is over, finished or not.  Idempotent."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One HTTP request, ready for the engine."""
@@ -46,6 +59,7 @@ class Job:
     prompts: Sequence[Prompt]
     params: SamplingParams
     root: bytes
+    ending: Ending
     id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -99,8 +113,19 @@ class Writer:
         self._model = context.engine.info.model_name
         self._page_size = context.engine.info.page_size
         self._opened: set[int] = set()
+        self._generated: dict[int, Delta] = {}
         self._finished: dict[int, Delta] = {}
+        self._notes = Notes()
         self._first_chunk = True
+
+    async def gather(self, deltas: Sequence[Delta]) -> None:
+        """Note what was generated; with the last choice that finishes, the job ends."""
+        for delta in deltas:
+            self._generated.setdefault(delta.choice, Delta(delta.choice)).merge(delta)
+        choices = [self._generated[choice] for choice in sorted(self._generated)]
+        finished = sum(choice.finish_reason is not None for choice in choices)
+        if finished == len(self._job.prompts) * self._job.params.n:
+            self._notes = await self._job.ending.finish(choices)
 
     def whole(self, deltas: Sequence[Delta]) -> dict[str, Any]:
         """The answer in one object; ``deltas`` are finished choices in order."""
@@ -108,7 +133,7 @@ class Writer:
         answer = self._envelope(self._shape.whole_object, [self._choice(d, self._shape.whole(d)) for d in deltas])
         if self._job.body.return_token_ids:
             answer["prompt_token_ids"] = self._job.prompt_token_ids()
-        return answer | {"usage": costs.usage(), "agentcache": costs.cache_report()}
+        return answer | {"usage": costs.usage(), "agentcache": costs.cache_report(self._notes)}
 
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[dict[str, Any]]:
         """Chunks for ``deltas``, in order; after the last finish also the usage, where it was asked for."""
@@ -155,7 +180,7 @@ class Writer:
         return [self._finished[choice] for choice in sorted(self._finished)]
 
     def _cache_report(self) -> dict[str, Any]:
-        return {"agentcache": self._costs(self._in_order()).cache_report()}
+        return {"agentcache": self._costs(self._in_order()).cache_report(self._notes)}
 
     def _costs(self, deltas: Sequence[Delta]) -> Costs:
         reports = [delta.report for delta in deltas if delta.report is not None]
@@ -217,14 +242,18 @@ async def answer(context: Context, request: HttpRequest, job: Job, shape: Shape)
     except RequestError as error:
         field = shape.prompt_field if error.param == "prompt" else error.param
         raise RequestError(str(error), field, error.code) from error
+    job.ending.started(generation)
     writer = Writer(job, shape, context)
     if job.body.streaming:
-        return EventStream(generation, writer)
-    async with generation.watched(request.receive):
-        try:
+        return EventStream(generation, writer, job.ending)
+    try:
+        async with generation.watched(request.receive):
             deltas = await generation.finish()
-        except ClientGoneError:
-            return Response(status_code=CLIENT_GONE)
+            await writer.gather(deltas)
+    except ClientGoneError:
+        return Response(status_code=CLIENT_GONE)
+    finally:
+        job.ending.drop()
     return Response(encode(writer.whole(deltas)), media_type="application/json")
 
 
@@ -237,25 +266,29 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, generation: Generation, writer: Writer) -> None:
+    def __init__(self, generation: Generation, writer: Writer, ending: Ending) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._generation = generation
         self._writer = writer
+        self._ending = ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._generation.watched(receive):
-            try:
+        try:
+            async with self._generation.watched(receive):
                 deltas = await self._generation.take()
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 await self._send_all(deltas, send)
                 await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
-            except ClientGoneError:
-                return
+        except ClientGoneError:
+            return
+        finally:
+            self._ending.drop()
 
     async def _send_all(self, deltas: list[Delta], send: Send) -> None:
         try:
             while deltas:
+                await self._writer.gather(deltas)
                 events = b"".join(event(chunk) for chunk in self._writer.chunks(deltas))
                 if events:
                     await send({"type": "http.response.body", "body": events, "more_body": True})

@@ -7,10 +7,24 @@ sequence, which computed or found it); work is summed over all sequences.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentcache.request import SequenceReport
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the ``agentcache`` object says beside the figures.
+
+    Attributes:
+        source: ``template``: the ids came from rendering; ``transcript``: from what was generated before.
+    """
+
+    session: str | None = None
+    source: str = "template"
+    miss: dict[str, Any] | None = None
+    findings: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class Costs:
         below = {name: sum(report.tier_tokens.get(name, 0) for report in firsts) for name in ("host", "disk")}
         return {"device": max(0, self.cached_tokens - sum(below.values())), **below}
 
-    def cache_report(self) -> dict[str, Any]:
+    def cache_report(self, notes: Notes) -> dict[str, Any]:
         """The ``agentcache`` object.  ``alignment`` cuts each prompt at its last page boundary::
 
         [ static_tokens: whole pages, shareable ......... | tail_tokens ]
@@ -52,10 +66,9 @@ class Costs:
         firsts = self._firsts
         tails = [report.prompt_tokens % self.page_size for report in firsts]
         prompt_tokens = sum(report.prompt_tokens for report in firsts)
-        miss = next((report.miss for report in firsts if report.miss is not None), None)
         return {
-            "session": None,
-            "source": "template",
+            "session": notes.session,
+            "source": notes.source,
             "page_size": self.page_size,
             "prompt_tokens": prompt_tokens,
             "cached_tokens": self.cached_tokens,
@@ -64,11 +77,11 @@ class Costs:
             "computed_tokens": sum(report.computed_tokens for report in self.reports),
             "preemptions": sum(report.preemptions for report in self.reports),
             "tiers": self._tiers(firsts),
-            "miss": miss.to_json() if miss else None,
+            "miss": notes.miss,
             "alignment": {
                 "static_tokens": prompt_tokens - sum(tails),
                 "tail_tokens": sum(tails),
                 "share_points": [],
             },
-            "findings": [],
+            "findings": notes.findings,
         }

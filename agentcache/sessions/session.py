@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.errors import AgentCacheError, RequestError
 from agentcache.request import SequenceReport
-from agentcache.sessions.transcript import Prompt, Reply, Transcript, continue_chat, reply_tokens
+from agentcache.sessions.transcript import EndToken, Mark, Prompt, Reply, Transcript, continue_chat, fresh_prompt
 
 _EVENTS_KEPT = 256
 
@@ -23,84 +24,116 @@ class SessionBusyError(AgentCacheError):
     """A second turn while one is in flight, or a change that cannot be made meanwhile (HTTP 429)."""
 
 
-class Mark(NamedTuple):
-    """A place in a transcript: lengths of its ids and its text."""
-
-    tokens: int
-    characters: int
-
-
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A committed turn."""
+class Figures:
+    """What a turn cost, in tokens, and why it was not cached further."""
 
-    messages: tuple[Message, ...]
-    """What was sent, and the reply."""
-    end: Mark
-    """Where the session's transcript ended with this turn."""
-    replaced: Transcript | None
-    """The transcript before this turn, where the template did not let it be continued."""
     prompt_tokens: int
     cached_tokens: int
     computed_tokens: int
     completion_tokens: int
     miss: dict[str, Any] | None
 
+    @classmethod
+    def of(cls, report: SequenceReport, miss: dict[str, Any] | None) -> Figures:
+        return cls(
+            report.prompt_tokens, report.cached_tokens, report.computed_tokens, report.completion_tokens, miss
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A committed turn.
+
+    Attributes:
+        messages: what was sent, and the reply.
+        mark, end: where the session's transcript ended with this turn, and the token that ended the reply.
+        replaced: the transcript before this turn, where the template did not let it be continued.
+    """
+
+    messages: tuple[Message, ...]
+    mark: Mark
+    end: EndToken | None
+    replaced: Transcript | None
+    figures: Figures
+
     def to_json(self) -> dict[str, Any]:
+        figures = self.figures
         return {
             "messages": len(self.messages),
-            "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
-            "computed_tokens": self.computed_tokens,
-            "completion_tokens": self.completion_tokens,
-            "miss": self.miss,
+            "prompt_tokens": figures.prompt_tokens,
+            "cached_tokens": figures.cached_tokens,
+            "computed_tokens": figures.computed_tokens,
+            "completion_tokens": figures.completion_tokens,
+            "miss": figures.miss,
         }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a session begins with, before its first turn; never changed.
+
+    Attributes:
+        raw: continued with text or ids through completions; otherwise with messages through chat completions.
+        transcript: of a chat session only an estimate of its first prompt's beginning (the first turn renders it anew,
+            together with its own messages); empty where the template takes no conversation that ends here.
+    """
+
+    raw: bool
+    messages: tuple[Message, ...] = ()
+    tools: list[dict[str, Any]] | None = None
+    transcript: Transcript = field(default_factory=Transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a session lives: whose it is, and the namespace of its pages."""
+
+    owner: bytes
+    root: bytes
+    salt: str | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Session:
     """The transcript of one conversation, or of one raw text.
 
+    Times are seconds on the engine's clock.
+
     Args:
-        raw: continued with text or ids through completions; otherwise with messages through chat completions.
-        root: namespace of its pages; only its owner can name it.
-        head: messages before the first turn.
         transcript: of the head and every committed turn.
-        start: where the head ends in the transcript.
         ttl_s: it ends when it was not used for so long.
+        lease_until: when the pin or the wait that keeps its pages ends.
     """
 
     id: str
-    owner: bytes
-    root: bytes
-    model: str
-    raw: bool
-    head: tuple[Message, ...]
-    tools: list[dict[str, Any]] | None
-    transcript: Transcript
-    start: Mark
+    home: Home
+    head: Head
     ttl_s: float
     created: float
+    transcript: Transcript
     metadata: dict[str, Any] = field(default_factory=dict)
     parent: str | None = None
     turns: list[Turn] = field(default_factory=list)
     expires_at: float = 0.0
-    pinned_until: float | None = None
+    lease_until: float | None = None
     closed: bool = False
     in_flight: TurnInFlight | None = None
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_EVENTS_KEPT))
 
     @property
     def messages(self) -> list[Message]:
-        return [*self.head, *(message for turn in self.turns for message in turn.messages)]
+        return [*self.head.messages, *(message for turn in self.turns for message in turn.messages)]
 
     def transcript_at(self, turn: int) -> Transcript:
         """The transcript as it was at the end of the first ``turn`` turns."""
+        if not turn:
+            return self.head.transcript
         transcript = self.transcript
         for later in reversed(self.turns[turn:]):
             transcript = later.replaced or transcript
-        end = self.turns[turn - 1].end if turn else self.start
-        return Transcript(transcript.ids[: end.tokens], transcript.text[: end.characters])
+        last = self.turns[turn - 1]
+        return transcript.cut(last.mark, last.end)
 
     def touch(self, now: float) -> None:
         self.expires_at = now + self.ttl_s
@@ -121,8 +154,16 @@ class Session:
         """
         if self.in_flight is not None:
             raise SessionBusyError(f"session {self.id} is generating; one turn at a time")
-        if not messages and not ids and not self.messages and not len(self.transcript):
-            raise RequestError("messages: got none, and the session is empty: expected at least one", "messages")
+        if self.head.raw:
+            if not ids and not len(self.transcript):
+                raise RequestError("prompt: got none, and the session is empty: expected text or token ids", "prompt")
+        elif not messages:
+            known = self.messages
+            if not known or known[-1].get("role") == "assistant":
+                raise RequestError(
+                    "messages: got none, and nothing in the session waits for a reply: expected at least one message",
+                    "messages",
+                )
         self.in_flight = TurnInFlight(self, tuple(messages), array("I", ids))
         return self.in_flight
 
@@ -137,12 +178,15 @@ class Session:
         kept = self._turns_kept(at_turn, "at_turn")
         twin = replace(
             self, id=new_id, parent=self.id, turns=self.turns[:kept], transcript=self.transcript_at(kept), created=now,
-            pinned_until=None, in_flight=None, metadata=dict(self.metadata), events=deque(maxlen=_EVENTS_KEPT),
+            lease_until=None, in_flight=None, metadata=dict(self.metadata), events=deque(maxlen=_EVENTS_KEPT),
         )  # fmt: skip
-        twin.touch(now)
         twin.note("forked", now, parent=self.id, turns=kept)
         self.note("fork", now, child=new_id, turns=kept)
         return twin
+
+    def frozen(self) -> Session:
+        """A copy of the committed turns, for a writer that takes its time."""
+        return replace(self, turns=self.turns.copy(), in_flight=None, events=deque())
 
     def rollback(self, to_turn: int, now: float) -> None:
         """Keep the first ``to_turn`` turns and forget the others.
@@ -165,32 +209,27 @@ class Session:
             raise RequestError(f"{param}: got {count}, expected 0 to {len(self.turns)}, the turns so far", param)
         return count
 
-    def summary(self, page_size: int) -> dict[str, Any]:
-        tokens = len(self.transcript)
-        return {
-            "id": self.id,
-            "object": "session",
-            "model": self.model,
-            "kind": "raw" if self.raw else "chat",
-            "parent": self.parent,
-            "tokens": tokens,
-            "pages": -(-tokens // page_size),
-            "created_at": self.created,
-            "expires_at": self.expires_at,
-            "pinned_until": self.pinned_until,
-            "in_flight": self.in_flight is not None,
-            "metadata": self.metadata,
-        }
-
 
 @dataclass(slots=True, eq=False)
 class TurnInFlight:
-    """A turn that has begun; ``commit`` or the end of the ``with`` block ends it."""
+    """A turn that has begun; ``commit`` or the end of the ``with`` block ends it.
+
+    Attributes:
+        cancel: ends the generation; called when the session is deleted.
+        over: set when the turn has ended, committed or not.
+    """
 
     session: Session
     messages: tuple[Message, ...]
     new_ids: array[int]
     prompt: Prompt | None = None
+    committed: bool = False
+    cancel: Callable[[], None] | None = None
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def all_messages(self) -> list[Message]:
+        return [*self.session.messages, *self.messages]
 
     def make_prompt(self, renderer: ChatRenderer, template_kwargs: Mapping[str, Any] | None = None) -> Prompt:
         """What to send to the engine: the transcript as it is, and tokens for what is new.
@@ -199,45 +238,39 @@ class TurnInFlight:
             ChatTemplateError: the template refuses the messages.
         """
         session = self.session
-        if session.raw:
-            before = session.transcript
-            self.prompt = Prompt(Transcript(before.ids + self.new_ids), kept=len(before))
-        else:
-            rendered = renderer.render_text(
-                [*session.messages, *self.messages], tools=session.tools, template_kwargs=template_kwargs
-            )
-            self.prompt = continue_chat(session.transcript, rendered)
+        before = session.transcript
+        if session.head.raw:
+            self.prompt = Prompt(Transcript(before.ids + self.new_ids), kept=before.mark)
+            return self.prompt
+        rendered = renderer.render_text(self.all_messages, tools=session.head.tools, template_kwargs=template_kwargs)
+        self.prompt = continue_chat(before, rendered) if session.turns else fresh_prompt(rendered)
         return self.prompt
 
-    def commit(self, reply: Reply, report: SequenceReport, renderer: ChatRenderer, now: float) -> None:
-        """Append the turn.  Does nothing when the session was closed meanwhile."""
+    def commit(self, reply: Reply, transcript: Transcript, figures: Figures, now: float) -> None:
+        """Append the turn, which made ``transcript``.  Does nothing when the session was closed meanwhile."""
         session, prompt = self.session, self.prompt
         assert prompt is not None, "a turn is committed after its prompt was made"
         if session.closed or session.in_flight is not self:
             return
-        ids, text = reply_tokens(reply, renderer.tokenizer)
-        miss = template_miss(prompt, report) or (report.miss.to_json() if report.miss is not None else None)
-        answer = () if session.raw else ({"role": "assistant", "content": reply.text},)
-        transcript = prompt.transcript.extended(ids, "" if session.raw else text)
+        answer = () if session.head.raw else ({"role": "assistant", "content": reply.text},)
         turn = Turn(
             messages=(*self.messages, *answer),
-            end=Mark(len(transcript), len(transcript.text)),
+            mark=transcript.mark,
+            end=transcript.end,
             replaced=None if prompt.broken_at is None else session.transcript,
-            prompt_tokens=report.prompt_tokens,
-            cached_tokens=report.cached_tokens,
-            computed_tokens=report.computed_tokens,
-            completion_tokens=report.completion_tokens,
-            miss=miss,
+            figures=figures,
         )
         session.turns.append(turn)
         session.transcript = transcript
         session.note("turn", now, **turn.to_json())
         session.touch(now)
+        self.committed = True
         self.end()
 
     def end(self) -> None:
         if self.session.in_flight is self:
             self.session.in_flight = None
+        self.over.set()
 
     def __enter__(self) -> TurnInFlight:
         return self
@@ -246,18 +279,3 @@ class TurnInFlight:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
-
-
-def template_miss(prompt: Prompt, report: SequenceReport) -> dict[str, Any] | None:
-    """The miss of a turn whose template did not repeat its own beginning."""
-    if prompt.broken_at is None or report.cached_tokens >= report.prompt_tokens - 1:
-        return None
-    return {
-        "code": "template",
-        "at_token": report.cached_tokens,
-        "message_index": None,
-        "path": None,
-        "was": None,
-        "now": None,
-        "detail": f"the chat template rendered the earlier turns differently from character {prompt.broken_at} on",
-    }

@@ -11,10 +11,16 @@ from agentcache.sessions.session import Session
 MAX_TTL_S = 604_800
 """A week."""
 DEFAULT_TTL_S = 3_600
+MAX_SESSIONS = 10_000
+"""A bound on memory: whoever makes sessions without end is refused, not the server brought down."""
 
 
 class SessionNotFoundError(AgentCacheError):
     """No such session, or not this key's (HTTP 404; the two look the same)."""
+
+
+class TooManySessionsError(AgentCacheError):
+    """The store is full (HTTP 429)."""
 
 
 class SessionStore:
@@ -31,7 +37,7 @@ class SessionStore:
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
-        self._sweep()
+        self.sweep()
         return len(self._sessions)
 
     @staticmethod
@@ -39,37 +45,53 @@ class SessionStore:
         return f"sess_{secrets.token_hex(12)}"
 
     def add(self, session: Session) -> Session:
-        self._sweep()
+        """
+        Raises:
+            TooManySessionsError: the store is full.
+        """
+        self.sweep()
+        if len(self._sessions) >= MAX_SESSIONS:
+            raise TooManySessionsError(f"the server holds {MAX_SESSIONS:,} sessions, the most it may: delete some")
         session.touch(self._clock())
         self._sessions[session.id] = session
         return session
 
-    def get(self, session_id: str, owner: bytes) -> Session:
-        """The session, whose idle time starts anew.
+    def get(self, session_id: str, owner: bytes, *, use: bool = True) -> Session:
+        """The session.  To ``use`` it lets its idle time start anew; looking at it does not.
 
         Raises:
             SessionNotFoundError: there is none, it expired, or it is somebody else's.
         """
-        self._sweep()
-        session = self._sessions.get(session_id)
-        if session is None or session.owner != owner:
-            raise SessionNotFoundError(f"session: got {session_id!r}, which does not exist or has expired")
-        session.touch(self._clock())
+        session = self.find(session_id, owner)
+        if session is None:
+            raise SessionNotFoundError(f"session: got {session_id[:80]!r}, which does not exist or has expired")
+        if use:
+            session.touch(self._clock())
         return session
+
+    def find(self, session_id: str, owner: bytes) -> Session | None:
+        self.sweep()
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.home.owner == owner else None
 
     def of(self, owner: bytes) -> Iterator[Session]:
         """The owner's sessions, oldest first."""
-        self._sweep()
-        return (session for session in self._sessions.values() if session.owner == owner)
+        self.sweep()
+        return (session for session in self._sessions.values() if session.home.owner == owner)
 
     def end(self, session: Session) -> None:
-        """Forget a session; a turn in flight is no longer committed.  Its pages stay as ordinary cache."""
+        """Forget a session; a turn in flight is aborted and no longer committed.  Its pages stay as ordinary cache."""
         session.closed = True
-        session.in_flight = None
+        turn = session.in_flight
+        if turn is not None:
+            turn.end()
+            if turn.cancel is not None:
+                turn.cancel()
         if self._sessions.pop(session.id, None) is not None:
             self._on_end(session)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """End the sessions that were idle for too long."""
         now = self._clock()
         for session in [s for s in self._sessions.values() if s.expires_at <= now and s.in_flight is None]:
             self.end(session)

@@ -14,52 +14,110 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from agentcache.chat.renderer import RenderedText
+from agentcache.chat.text import common_length
 from agentcache.chat.tokenizer import Tokenizer
+
+
+class EndToken(NamedTuple):
+    """The token that ended a reply, and its text.  It belongs to the transcript once the template has repeated it."""
+
+    token: int
+    text: str
+
+
+class Mark(NamedTuple):
+    """A place in a transcript: lengths of its ids and its text."""
+
+    tokens: int
+    characters: int
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Ids, and the text that the template renders for them.  A raw transcript (no messages) has no text."""
+    """Ids, and the text that the template renders for them.  A raw transcript (no messages) has no text.
+
+    Never changed once made: forks and snapshots share it.
+    """
 
     ids: array[int] = field(default_factory=lambda: array("I"))
     text: str = ""
+    end: EndToken | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def extended(self, ids: Sequence[int], text: str) -> Transcript:
-        return Transcript(self.ids + array("I", ids), self.text + text)
+    @property
+    def mark(self) -> Mark:
+        return Mark(len(self.ids), len(self.text))
+
+    def extended(self, ids: Sequence[int], text: str, end: EndToken | None = None) -> Transcript:
+        return Transcript(self.ids + array("I", ids), self.text + text, end)
+
+    def cut(self, mark: Mark, end: EndToken | None) -> Transcript:
+        """What it was at ``mark``."""
+        if mark == self.mark and end == self.end:
+            return self
+        return Transcript(self.ids[: mark.tokens], self.text[: mark.characters], end)
+
+
+_NOTHING = Mark(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a turn sends to the engine.
+    """What a request sends to the engine.
 
     Attributes:
-        kept: tokens taken over from the transcript unchanged.
+        transcript: all of it.
+        kept: how much was taken over from what was known.
         broken_at: the character at which the template stopped repeating its own beginning; ``None`` when it did repeat it.
+        offsets: characters ``[start, end)`` of each token, where they are known.
+        spells_controls: typed text in it looks like control tokens, so that its text does not name its tokens.
     """
 
     transcript: Transcript
-    kept: int
+    kept: Mark = _NOTHING
     broken_at: int | None = None
+    offsets: list[tuple[int, int]] | None = field(default=None, repr=False)
+    spells_controls: bool = False
 
     @property
     def ids(self) -> list[int]:
         return self.transcript.ids.tolist()
 
 
-def continue_chat(transcript: Transcript, rendered: RenderedText) -> Prompt:
-    """The prompt that ``rendered`` (the whole conversation so far) makes of ``transcript``."""
+def fresh_prompt(rendered: RenderedText) -> Prompt:
+    """The prompt of a conversation of which nothing is known."""
+    ids, offsets = rendered.encode()
+    transcript = Transcript(array("I", ids), rendered.text)
+    return Prompt(transcript, offsets=offsets, spells_controls=rendered.spells_controls)
+
+
+def continue_chat(known: Transcript, rendered: RenderedText) -> Prompt:
+    """The prompt that ``rendered`` (the whole conversation so far) makes of what is ``known``.
+
+    ::
+
+        known      [ text ......................... ][ end? ]
+        rendered   [ the same ...................... ][ end? ][ new: tokenised .... ]
+
+    A reply that was cut has no end token, and one may have ended with a token that the template does not print: then what
+    follows the reply is the template's own.
+    """
     text = rendered.text
-    if text.startswith(transcript.text):
-        ids = rendered.encode_from(len(transcript.text))
-        return Prompt(Transcript(transcript.ids + array("I", ids), text), kept=len(transcript))
-    ids, _ = rendered.encode()
-    return Prompt(Transcript(array("I", ids), text), kept=0, broken_at=_parting(transcript.text, text))
+    if not text.startswith(known.text):
+        return replace(fresh_prompt(rendered), broken_at=common_length(known.text, text))
+    ids, place = known.ids, len(known.text)
+    if known.end is not None and text.startswith(known.end.text, place):
+        ids, place = ids + array("I", [known.end.token]), place + len(known.end.text)
+    new = array("I", rendered.encode_from(place))
+    return Prompt(
+        Transcript(ids + new, text), kept=Mark(len(ids), place), spells_controls=rendered.spells_controls
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,33 +136,22 @@ class Reply:
     end_token: int | None = None
     stop_string: str | None = None
 
+    def end(self, tokenizer: Tokenizer) -> EndToken | None:
+        if self.end_token is None:
+            return None
+        text = tokenizer.decode([self.end_token], skip_special_tokens=False)
+        return EndToken(self.end_token, text) if text else None
 
-def reply_tokens(reply: Reply, tokenizer: Tokenizer) -> tuple[list[int], str]:
-    """Ids and text by which a reply continues its transcript.
+    def ids(self, tokenizer: Tokenizer) -> list[int]:
+        """Ids by which the reply continues its transcript: the drawn ones.
 
-    They are the drawn ones.  Only where a stop string cut the text inside or behind a token do ids and text part: then the
-    tokens that lie wholly in the text are kept, and the rest of the text is tokenised.
-    """
-    ids = list(reply.token_ids)
-    if reply.stop_string is not None:
-        ids = _tokens_of_cut_text(reply.text, ids, tokenizer)
-    if reply.end_token is None:
-        return ids, reply.text
-    return [*ids, reply.end_token], reply.text + tokenizer.decode([reply.end_token], skip_special_tokens=False)
-
-
-def _tokens_of_cut_text(text: str, ids: list[int], tokenizer: Tokenizer) -> list[int]:
-    """The longest run of leading tokens that the text contains whole, and tokens for what is left of it."""
-    low, high = 0, len(ids)
-    while low < high:  # a longer run decodes to a longer text, so it can be bisected
-        middle = (low + high + 1) // 2
-        if text.startswith(tokenizer.decode(ids[:middle])):
-            low = middle
-        else:
-            high = middle - 1
-    rest = text[len(tokenizer.decode(ids[:low])) :]
-    return ids[:low] + (tokenizer.encode(rest, parse_special=False) if rest else [])
-
-
-def _parting(a: str, b: str) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        Only where a stop string cut the text inside a token do ids and text part: then the tokens that lie wholly in the
+        text are kept, and the rest of the text is tokenised.
+        """
+        if self.stop_string is None:
+            return list(self.token_ids)
+        kept = list(self.token_ids)
+        while kept and not self.text.startswith(tokenizer.decode(kept)):
+            kept.pop()
+        rest = self.text[len(tokenizer.decode(kept)) :]
+        return kept + (tokenizer.encode(rest, parse_special=False) if rest else [])

@@ -6,6 +6,7 @@ Token ids are bytes; the reply to every prompt is the alphabet, over and over.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -19,6 +20,12 @@ ALPHABET = b"abcdefghijklmnopqrstuvwxyz"
 
 
 class ByteTokenizer:
+    def __init__(self):
+        self.chat_templates = {}
+
+    def last_control_before(self, text, position):
+        return 0
+
     def encode(self, text, *, add_special_tokens=False, parse_special=True):
         return list(text.encode())
 
@@ -35,14 +42,26 @@ class ByteTokenizer:
 @dataclass(frozen=True)
 class Rendered:
     text: str
-    token_ids: list[int]
-    offsets: list[tuple[int, int]]
+    spells_controls: bool = False
+
+    @property
+    def token_ids(self):
+        return list(self.text.encode())
+
+    def encode(self):
+        return self.token_ids, [(i, i + 1) for i in range(len(self.text))]
+
+    def encode_from(self, start):
+        return list(self.text[start:].encode())
 
 
 class PlainRenderer:
-    def render(self, messages, *, tools=None, add_generation_prompt=True, template_kwargs=None):
-        text = "".join(f"{message['role']}:{message['content']}\n" for message in messages)
-        return Rendered(text, list(text.encode()), [(i, i + 1) for i in range(len(text))])
+    tokenizer = ByteTokenizer()
+
+    def render_text(self, messages, *, tools=None, add_generation_prompt=True, template_kwargs=None):
+        return Rendered("".join(f"{message['role']}:{message['content']}\n" for message in messages))
+
+    render = render_text
 
 
 @dataclass
@@ -79,6 +98,9 @@ class StubEngine:
         self.ready = False
         for task in self.tasks:
             task.cancel()
+
+    def now(self):
+        return time.monotonic()
 
     def healthy(self):
         return self.ready, "ok" if self.ready else "loading"

@@ -55,7 +55,7 @@ BAD_ANYWHERE = {
     "stream_options": [5, [], {"include_usage": "x"}, {"include_usage": 1}],
     "cache_salt": [5, ["a"], {}, True],
     "prompt_cache_key": [5],
-    "session": ["abc", 5],
+    "session": [5, ["abc"], {}, True],
     "model": [5, []],
 }
 BAD_TEXT = {

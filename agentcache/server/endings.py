@@ -1,0 +1,160 @@
+"""What is done when a request has been generated: a turn is committed, a transcript remembered, a miss explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from agentcache.cache.explain import Miss
+from agentcache.chat.tokenizer import Tokenizer
+from agentcache.request import SequenceReport
+from agentcache.server.context import Context
+from agentcache.server.errors import ApiError
+from agentcache.server.generation import Delta, Generation
+from agentcache.server.misses import Asked, break_finding, describe, template_break
+from agentcache.server.usage import Notes
+from agentcache.sessions.session import Figures, TurnInFlight
+from agentcache.sessions.transcript import Reply, Transcript
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Whose pages a request uses."""
+
+    key: str | None
+    root: bytes
+    salt: str | None
+
+
+class PromptEnding:
+    """The end of a request without a session.
+
+    Args:
+        asked: one for each prompt.
+        source: see ``Notes``.
+    """
+
+    def __init__(self, context: Context, space: Namespace, asked: Sequence[Asked], source: str = "template") -> None:
+        self._context = context
+        self._space = space
+        self._asked = asked
+        self._source = source
+
+    def started(self, generation: Generation) -> None:
+        """Nothing depends on it."""
+
+    def drop(self) -> None:
+        """Nothing was begun."""
+
+    async def finish(self, choices: Sequence[Delta]) -> Notes:
+        reports = [choice.report for choice in choices[:: len(choices) // len(self._asked)]]
+        misses = [None if report is None else report.miss for report in reports]
+        described = await run_in_threadpool(self._look_back, choices, misses)
+        return Notes(source=self._source, miss=self._note(misses, described))
+
+    def _look_back(self, choices: Sequence[Delta], misses: Sequence[Miss | None]) -> dict[str, Any] | None:
+        """Off the event loop: remember what was said, describe the first miss."""
+        asked = self._asked[0]
+        for choice in choices if asked.messages else ():
+            reply = _reply(choice)
+            transcript = extended(asked, reply, self._context.engine.tokenizer)
+            remember(self._context, self._space.root, asked, reply, transcript)
+        for asked, miss in zip(self._asked, misses, strict=True):
+            if miss is not None:
+                return describe(miss, asked, self._context.engine.renderer)
+        return None
+
+    def _note(self, misses: Sequence[Miss | None], described: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Remember what the key asked for; a beginning that it asked for under another salt is not merely cold."""
+        space = self._space
+        namespaces = self._context.desk.namespaces
+        salted = False
+        for asked, miss in zip(self._asked, misses, strict=True):
+            ids = asked.prompt.transcript.ids
+            cold = miss is not None and miss.code == "cold" and miss.at_token == 0
+            salted = salted or (cold and namespaces.elsewhere(space.key, space.root, ids))
+            namespaces.note(space.key, space.root, space.salt, ids)
+        if described is None or not salted or described["code"] != "cold":
+            return described
+        return {**described, "code": "salt", "detail": "this key has sent this beginning under another salt"}
+
+
+class TurnEnding:
+    """The end of a session's turn."""
+
+    def __init__(self, context: Context, key: str | None, turn: TurnInFlight, asked: Asked) -> None:
+        self._context = context
+        self._key = key
+        self._turn = turn
+        self._asked = asked
+        self._before = turn.session.transcript
+
+    def started(self, generation: Generation) -> None:
+        gone = ApiError(404, "the session was deleted while it generated", param="session", code="session_not_found")
+        self._turn.cancel = lambda: generation.fail(gone)
+        if self._turn.session.closed:
+            generation.fail(gone)
+
+    async def finish(self, choices: Sequence[Delta]) -> Notes:
+        (choice,) = choices
+        report = choice.report
+        assert report is not None, "a choice that has finished has a report"
+        session = self._turn.session
+        desk = self._context.desk
+        reply = _reply(choice)
+        transcript, miss = await run_in_threadpool(self._look_back, reply, report)
+        broken = self._asked.prompt.broken_at is not None
+        page_size = self._context.engine.info.page_size
+        findings = []
+        if broken:
+            place = miss or template_break(
+                self._asked, self._before, report.cached_tokens, self._context.engine.renderer
+            )
+            findings = [break_finding(session.id, place, self._before, page_size)]
+            if report.cached_tokens >= report.prompt_tokens - 1:
+                miss = None
+        self._turn.commit(reply, transcript, Figures.of(report, miss), self._context.engine.now())
+        desk.namespaces.note(self._key, session.home.root, session.home.salt, self._asked.prompt.transcript.ids)
+        await desk.leases.follow(session)
+        source = "transcript" if self._asked.prompt.kept.tokens else "template"
+        return Notes(session.id, source, miss, findings)
+
+    def drop(self) -> None:
+        self._turn.end()
+
+    def _look_back(self, reply: Reply, report: SequenceReport) -> tuple[Transcript, dict[str, Any] | None]:
+        """Off the event loop: the transcript after the turn, and why its prompt was not cached further."""
+        engine = self._context.engine
+        transcript = extended(self._asked, reply, engine.tokenizer)
+        if self._asked.messages:
+            remember(self._context, self._turn.session.home.root, self._asked, reply, transcript)
+        if self._asked.prompt.broken_at is not None:
+            return transcript, template_break(self._asked, self._before, report.cached_tokens, engine.renderer)
+        miss = None if report.miss is None else describe(report.miss, self._asked, engine.renderer)
+        return transcript, miss
+
+
+def _reply(choice: Delta) -> Reply:
+    stop = choice.stop_reason if isinstance(choice.stop_reason, str) else None
+    return Reply(choice.text, choice.token_ids, choice.end_token, stop)
+
+
+def extended(asked: Asked, reply: Reply, tokenizer: Tokenizer) -> Transcript:
+    """What was asked and what was said.  A raw transcript has no end tokens: it is what its client has seen."""
+    before, ids = asked.prompt.transcript, reply.ids(tokenizer)
+    return before.extended(ids, reply.text, reply.end(tokenizer)) if asked.messages else before.extended(ids, "")
+
+
+def remember(context: Context, root: bytes, asked: Asked, reply: Reply, transcript: Transcript) -> None:
+    """Keep a transcript for clients that send their whole history.
+
+    Not where a user or the model spelled out control tokens: the same text could then be other tokens, and what a user
+    typed must never become one.
+    """
+    spelled = "\n" + reply.text
+    if asked.prompt.spells_controls or context.engine.tokenizer.last_control_before(spelled, len(spelled)):
+        return
+    context.desk.known.remember(root, transcript)

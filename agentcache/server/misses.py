@@ -1,0 +1,108 @@
+"""Where in a request the cache ended: from a token to a message and a piece of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentcache.cache.explain import Miss
+from agentcache.chat.renderer import MessageSpans
+from agentcache.lint.finding import Finding, Location
+from agentcache.sessions.transcript import Prompt, Transcript
+
+if TYPE_CHECKING:
+    from agentcache.chat.renderer import ChatRenderer
+    from agentcache.chat.tokenizer import Tokenizer
+
+_SHOWN = 40
+"""Characters of a text that are shown where it parts from another."""
+_SHOWN_TOKENS = 40
+"""Enough tokens for so many characters."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a prompt was made of; ``messages`` is empty for a raw one."""
+
+    prompt: Prompt
+    messages: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[Mapping[str, Any]] | None = None
+    template_kwargs: Mapping[str, Any] | None = None
+
+
+def describe(miss: Miss, asked: Asked, renderer: ChatRenderer) -> dict[str, Any]:
+    """The ``miss`` of a response: with the message that the first uncached token is in, and its text."""
+    transcript = asked.prompt.transcript
+    data = miss.to_json()
+    if miss.was_tokens:
+        data["was"] = renderer.tokenizer.decode(miss.was_tokens, skip_special_tokens=False)[:_SHOWN]
+    if not asked.messages:
+        ids = transcript.ids[miss.at_token : miss.at_token + _SHOWN_TOKENS].tolist()
+        return data | {"path": "prompt", "now": renderer.tokenizer.decode(ids, skip_special_tokens=False)[:_SHOWN]}
+    position = character_of(asked.prompt, miss.at_token, renderer.tokenizer)
+    index, path = message_at(asked, position, renderer)
+    return data | {"message_index": index, "path": path, "now": transcript.text[position : position + _SHOWN]}
+
+
+def template_break(asked: Asked, before: Transcript, cached: int, renderer: ChatRenderer) -> dict[str, Any]:
+    """The ``miss`` of a turn whose template did not repeat its own beginning."""
+    position = asked.prompt.broken_at or 0
+    index, path = message_at(asked, position, renderer)
+    return {
+        "code": "template",
+        "at_token": cached,
+        "message_index": index,
+        "path": path,
+        "was": before.text[position : position + _SHOWN],
+        "now": asked.prompt.transcript.text[position : position + _SHOWN],
+        "detail": f"the chat template rendered the earlier turns differently from character {position} on",
+    }
+
+
+def break_finding(session_id: str, miss: Mapping[str, Any], before: Transcript, page_size: int) -> dict[str, Any]:
+    """AC702 for a template break: what it can have cost at most."""
+    at = int(miss["at_token"])
+    finding = Finding(
+        code="AC702",
+        name="template-not-append-only",
+        severity="warning",
+        verdict="unavoidable",
+        location=Location(file=f"sessions/{session_id}", path=miss["path"], token=at, page=at // page_size),
+        session=session_id,
+        before=miss["was"],
+        after=miss["now"],
+        tokens_lost=max(0, len(before) - at),
+        tokens_lost_kind="upper_bound",
+        message="the chat template does not render a longer conversation as a continuation of a shorter one",
+        help="the turn was answered from a fresh rendering; use a template that prints replies as they were generated",
+    )
+    return finding.model_dump(mode="json")
+
+
+def character_of(prompt: Prompt, token: int, tokenizer: Tokenizer) -> int:
+    """The character of the prompt's text at which ``token`` begins."""
+    if prompt.offsets is not None and token < len(prompt.offsets):
+        return prompt.offsets[token][0]
+    start, character = prompt.kept if token >= prompt.kept.tokens else (0, 0)
+    ids = prompt.transcript.ids[start:token].tolist()
+    return min(character + len(tokenizer.decode(ids, skip_special_tokens=False)), len(prompt.transcript.text))
+
+
+def message_at(asked: Asked, position: int, renderer: ChatRenderer) -> tuple[int | None, str | None]:
+    """Index and path of the message that a character belongs to; nothing for the generation prompt."""
+    text = asked.prompt.transcript.text
+
+    def render_first(count: int) -> str:
+        kwargs = asked.template_kwargs
+        messages = asked.messages[:count]
+        return renderer.render_text(
+            messages, tools=asked.tools, add_generation_prompt=False, template_kwargs=kwargs
+        ).text  # fmt: skip
+
+    index = 0 if position == 0 else MessageSpans(text, len(asked.messages), render_first).message_at(position)
+    if index is None:
+        return None, None
+    message = asked.messages[index]
+    part = next((part for part in ("content", "tool_calls") if message.get(part)), None)
+    return index, f"messages[{index}]" + (f".{part}" if part else "")

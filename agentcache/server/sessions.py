@@ -1,0 +1,163 @@
+"""``/v1/sessions``: making, forking, keeping and ending sessions.  Their turns are ordinary completions (``turns``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from agentcache.cache.explain import explain
+from agentcache.cache.manager import CacheManager
+from agentcache.cache.tokens import PagedTokens
+from agentcache.server.auth import api_key
+from agentcache.server.bodies import check
+from agentcache.server.context import Context
+from agentcache.server.json_body import parse_object, read_body
+from agentcache.server.new_sessions import create_session
+from agentcache.server.openapi import json_request
+from agentcache.server.session_bodies import CreateBody, ForkBody, PinBody, RollbackBody, SnapshotBody, WaitBody
+from agentcache.sessions.session import Session
+
+_PIN_S = 300.0
+_WAIT_S = 300.0
+_PATIENCE = 3
+"""A tool may take so many times as long as it was expected to before its session's pages become ordinary cache."""
+_LEAST_WAIT_S = 30.0
+AnyBody = TypeVar("AnyBody", bound=BaseModel)
+
+
+def session_json(context: Context, session: Session) -> dict[str, Any]:
+    """A session as its owner sees it; times in Unix seconds."""
+    desk = context.desk
+    tokens = len(session.transcript)
+    pinned_until = desk.leases.until(session)
+    return {
+        "id": session.id,
+        "object": "session",
+        "model": context.engine.info.model_name,
+        "kind": "raw" if session.head.raw else "chat",
+        "parent": session.parent,
+        "tokens": tokens,
+        "pages": -(-tokens // context.engine.info.page_size),
+        "created_at": desk.unix(session.created),
+        "expires_at": desk.unix(session.expires_at),
+        "ttl_s": session.ttl_s,
+        "pinned_until": None if pinned_until is None else desk.unix(pinned_until),
+        "in_flight": session.in_flight is not None,
+        "metadata": session.metadata,
+        "turns": [turn.to_json() for turn in session.turns],
+    }
+
+
+def sessions_router(context: Context) -> APIRouter:
+    router = APIRouter(tags=["sessions"], prefix="/v1/sessions")
+    desk, engine = context.desk, context.engine
+
+    async def body_of(request: Request, model: type[AnyBody]) -> AnyBody:
+        raw = await read_body(request, context.settings.max_body)
+        # Nothing at all is an empty object: most of these calls need no word more than their address.
+        return check(model, parse_object(raw) if raw.strip() else {})
+
+    def mine(request: Request, session_id: str, *, use: bool = True) -> Session:
+        return desk.session(session_id, api_key(request), use=use)
+
+    async def lease(session: Session, ttl_s: float, event: str, **facts: Any) -> dict[str, Any]:
+        granted = await desk.leases.hold(session, ttl_s)
+        now = engine.now()
+        session.note(event, now, ttl_s=ttl_s, granted_pages=granted, **facts)
+        until = now + ttl_s if session.lease_until is None else session.lease_until
+        return {"id": session.id, "granted_pages": granted, "expires_at": desk.unix(until), **facts}
+
+    @router.post("", summary="Begin a session, or restore one", openapi_extra=json_request(CreateBody))
+    async def create(request: Request) -> dict[str, Any]:
+        """Of messages (``system``, ``tools``, ``messages``), of raw text (``prompt``), or ``from_snapshot``."""
+        context.check_open()
+        body = await body_of(request, CreateBody)
+        return session_json(context, await create_session(context, body, api_key(request)))
+
+    @router.get("", summary="The sessions of this key")
+    async def sessions(request: Request) -> dict[str, Any]:
+        owned = desk.store.of(desk.home(api_key(request), None).owner)
+        return {"object": "list", "data": [session_json(context, session) for session in list(owned)]}
+
+    @router.get("/{session_id}", summary="One session")
+    async def session(request: Request, session_id: str) -> dict[str, Any]:
+        """Looking at a session does not keep it alive."""
+        return session_json(context, mine(request, session_id, use=False))
+
+    @router.get("/{session_id}/explain", summary="What happened to a session, and what of it is cached now")
+    async def explained(request: Request, session_id: str) -> dict[str, Any]:
+        session = mine(request, session_id, use=False)
+        events = [{**event, "at": desk.unix(event["at"])} for event in session.events]
+        tokens = PagedTokens(session.transcript.ids, engine.info.page_size, session.home.root)
+        cached = await engine.inspect(lambda manager: _cached(manager, tokens))
+        return {**session_json(context, session), "cached": cached, "events": events}
+
+    @router.delete("/{session_id}", summary="End a session")
+    async def delete(request: Request, session_id: str) -> dict[str, Any]:
+        """Its pages stay as ordinary cache; a turn in flight is aborted."""
+        desk.store.end(mine(request, session_id))
+        return {"id": session_id, "object": "session.deleted", "deleted": True}
+
+    @router.post("/{session_id}/fork", summary="Sessions that go on from here", openapi_extra=json_request(ForkBody))
+    async def fork(request: Request, session_id: str) -> dict[str, Any]:
+        """They share every page up to where they part; works while a turn runs, which is then not part of them."""
+        body = await body_of(request, ForkBody)
+        parent = mine(request, session_id)
+        now = engine.now()
+        twins = [parent.fork(desk.store.new_id(), now, body.at_turn) for _ in range(body.n or 1)]
+        return {"sessions": [session_json(context, desk.store.add(twin)) for twin in twins]}
+
+    @router.post("/{session_id}/rollback", summary="Drop the last turns", openapi_extra=json_request(RollbackBody))
+    async def rollback(request: Request, session_id: str) -> dict[str, Any]:
+        body = await body_of(request, RollbackBody)
+        session = mine(request, session_id)
+        session.rollback(body.to_turn, engine.now())
+        await desk.leases.follow(session)
+        return session_json(context, session)
+
+    @router.post("/{session_id}/wait", summary="A tool runs: keep the pages", openapi_extra=json_request(WaitBody))
+    async def wait(request: Request, session_id: str) -> dict[str, Any]:
+        """A lease of ``ttl_s``, or of a few times ``expect_s``; it never shortens one that the session has."""
+        body = await body_of(request, WaitBody)
+        session = mine(request, session_id)
+        expected = _WAIT_S if body.expect_s is None else max(_LEAST_WAIT_S, _PATIENCE * body.expect_s)
+        running = desk.leases.until(session)
+        left = 0.0 if running is None else running - engine.now()
+        return await lease(session, max(body.ttl_s or expected, left), "wait", tool=body.tool)
+
+    @router.post("/{session_id}/pin", summary="Keep the pages for a time", openapi_extra=json_request(PinBody))
+    async def pin(request: Request, session_id: str) -> dict[str, Any]:
+        """In place of the lease that the session has; inside the server's budget, so fewer pages may be granted."""
+        body = await body_of(request, PinBody)
+        return await lease(mine(request, session_id), body.ttl_s or _PIN_S, "pin")
+
+    @router.post("/{session_id}/unpin", summary="Give a pin or a wait back")
+    async def unpin(request: Request, session_id: str) -> dict[str, Any]:
+        session = mine(request, session_id)
+        desk.leases.end(session)
+        session.note("unpin", engine.now())
+        return session_json(context, session)
+
+    @router.post("/{session_id}/snapshot", summary="Keep a session on disk", openapi_extra=json_request(SnapshotBody))
+    async def snapshot(request: Request, session_id: str) -> dict[str, Any]:
+        """The committed turns, under a name of this key; an older snapshot of that name is replaced."""
+        body = await body_of(request, SnapshotBody)
+        session = mine(request, session_id)
+        frozen = session.frozen()
+        await run_in_threadpool(desk.snapshots.save, body.name, frozen)
+        session.note("snapshot", engine.now(), name=body.name)
+        return {"name": body.name, "session": session.id, "tokens": len(frozen.transcript), "turns": len(frozen.turns)}
+
+    return router
+
+
+def _cached(manager: CacheManager, tokens: PagedTokens) -> Mapping[str, Any]:
+    """What the device holds of a transcript, and why not more."""
+    match = manager.tree.match(tokens, len(tokens))
+    held = match.tokens(manager.page_size)
+    why = explain(manager.tree, tokens, match, below=0, tails=manager.tails) if len(tokens) else None
+    return {"tokens": held, "pages": len(match.pages), "miss": None if why is None else why.to_json()}

@@ -1,0 +1,137 @@
+"""Turns of sessions: found, begun, answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentcache.server.auth import api_key
+from agentcache.server.bodies import ChatTurnBody, CompletionTurnBody, GenerationBody
+from agentcache.server.context import Context
+from agentcache.server.endings import TurnEnding
+from agentcache.server.errors import bad_field
+from agentcache.server.misses import Asked
+from agentcache.server.params import sampling_params, split_prompts
+from agentcache.server.reply import Job, Prompt, Shape, answer
+from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
+
+_HEADERS = ("x-session-id", "x-claude-code-session-id")
+_CUT_S = 0.25
+"""How long a new turn waits for one that its client has just cut."""
+
+MakeShape = Callable[[Job], Shape]
+
+
+def named_session(context: Context, request: Request) -> str | None:
+    """The session that a header names, for clients that cannot add to the body.
+
+    Agents send ids of their own in these headers; one that is no session of this key is no matter.
+    """
+    for header in _HEADERS:
+        name = request.headers.get(header)
+        if name and context.desk.store.find(name, context.desk.home(api_key(request), None).owner) is not None:
+            return name
+    return None
+
+
+async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make_shape: MakeShape) -> Response:
+    """Append messages to a session and reply."""
+
+    async def begin(session: Session) -> TurnInFlight:
+        if session.head.raw:
+            raise bad_field("session", "got a raw session, which goes on through /v1/completions")
+        if body.tools is not None and body.tools != (session.head.tools or []):
+            raise bad_field("tools", "got other tools than the session's, which never change; leave them out")
+        if body.add_generation_prompt is False:
+            raise bad_field("add_generation_prompt", "got false, expected true: a turn of a session has a reply")
+        return session.begin(messages=body.messages)
+
+    def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
+        prompt = turn.make_prompt(context.engine.renderer, body.chat_template_kwargs)
+        asked = Asked(prompt, turn.all_messages, turn.session.head.tools, body.chat_template_kwargs)
+        return asked, Prompt(prompt.ids, prompt.transcript.text)
+
+    return await _answer_turn(context, request, body, (begin, ask, make_shape))
+
+
+async def completion_turn(
+    context: Context, request: Request, body: CompletionTurnBody, make_shape: MakeShape
+) -> Response:
+    """Append text or ids to a raw session and continue it."""
+
+    async def begin(session: Session) -> TurnInFlight:
+        if not session.head.raw:
+            raise bad_field("session", "got a session of messages, which goes on through /v1/chat/completions")
+        ids = await run_in_threadpool(new_ids, context, body.prompt, first=not len(session.transcript))
+        return session.begin(ids=ids)
+
+    def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
+        prompt = turn.make_prompt(context.engine.renderer)
+        return Asked(prompt), Prompt(prompt.ids)
+
+    return await _answer_turn(context, request, body, (begin, ask, make_shape))
+
+
+def new_ids(context: Context, prompt: str | list[Any], *, first: bool) -> list[int]:
+    """Ids that a raw session goes on with; only what comes first begins as the model expects texts to begin.
+
+    Raises:
+        ApiError: 400.
+    """
+    if prompt in ("", []):
+        return []
+    prompts = split_prompts(prompt, context.engine.info.vocab_size, 2)
+    if len(prompts) > 1:
+        raise bad_field("prompt", f"got {len(prompts)} prompts, expected one: a session is one text")
+    (item,) = prompts
+    return context.encode(item, add_special_tokens=first) if isinstance(item, str) else item
+
+
+async def _answer_turn(
+    context: Context,
+    request: Request,
+    body: GenerationBody,
+    steps: tuple[
+        Callable[[Session], Awaitable[TurnInFlight]], Callable[[TurnInFlight], tuple[Asked, Prompt]], MakeShape
+    ],
+) -> Response:
+    begin, ask, make_shape = steps
+    context.check_model(body.model)
+    context.check_open()
+    params = sampling_params(body, context.engine.info.vocab_size)
+    key = api_key(request)
+    assert body.session is not None
+    session = context.desk.session(body.session, key)
+    if body.cache_salt is not None and body.cache_salt != session.home.salt:
+        raise bad_field("cache_salt", "got another salt than the session's, which never changes; leave it out")
+    await _let_a_cut_turn_end(session)
+    turn = await begin(context.desk.session(body.session, key))
+    try:
+        asked, prompt = await run_in_threadpool(ask, turn)
+        job = Job(body, [prompt], params, session.home.root, TurnEnding(context, key, turn, asked))
+        return await answer(context, request, job, make_shape(job))
+    except BaseException:
+        turn.end()
+        raise
+
+
+async def _let_a_cut_turn_end(session: Session) -> None:
+    """Whoever hangs up and sends the next turn at once may be faster than the news of the hang-up.
+
+    Raises:
+        SessionBusyError: the turn in flight was not cut.
+    """
+    turn = session.in_flight
+    if turn is None:
+        return
+    try:
+        await asyncio.wait_for(turn.over.wait(), _CUT_S)
+    except asyncio.TimeoutError:
+        return  # refused where the new turn begins
+    if turn.committed:
+        raise SessionBusyError(f"session {session.id} was generating; one turn at a time")
