@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agentcache.cache.manager import Pin
+from agentcache.cache.pins import Pin
 from agentcache.cache.tokens import PagedTokens
 from bench.cache_counts import Line, hits
 from bench.free_engine import ROOT, Answer, FreeEngine, Shape, Tally, Texts
@@ -125,7 +125,7 @@ class Simulation:
     def _keep(self, agent: Agent, *, over: bool) -> None:
         manager = self.engine.manager
         if agent.pin is not None:
-            manager.unpin(agent.pin)
+            manager.pins.remove(agent.pin)
             agent.pin = None
         if self.spec.pins and not over:
             tokens = PagedTokens(agent.transcript, manager.page_size, ROOT)
@@ -141,9 +141,6 @@ def agents(page_size: int = 16) -> Iterator[Line]:
                 live = spec.live_pages(page_size)
                 simulation = Simulation(spec, int(live * factor))
                 tally = simulation.run()
-                beside = f", {visitors} one-shot prompts a turn beside" if visitors else ""
-                leases = "with leases" if pins else "without leases"
-                case = (
-                    f"{spec.agents} agents x {spec.turns} turns, pool {factor:g} x live set of {live}{beside}, {leases}"
-                )
+                beside = f"beside {visitors} one-shots a turn" if visitors else "alone"
+                case = f"pool {factor:g} x live set, {beside}, leases {'on' if pins else 'off'}"
                 yield from hits("f", case, tally, spec.best())

@@ -39,6 +39,10 @@ def serve(engine: FreeEngine, prompts: list[list[int]], *, at_once: bool, output
     return answers
 
 
+def _when(at_once: bool) -> str:
+    return "at once" if at_once else "in turn"
+
+
 def groups(count: int = 8, each: int = 8, shared: int = 512, own: int = 32) -> Iterator[Line]:
     """(a) ``count`` groups of ``each`` prompts that share their first tokens.
 
@@ -53,8 +57,7 @@ def groups(count: int = 8, each: int = 8, shared: int = 512, own: int = 32) -> I
         heads = [texts(shared) for _ in range(count)]
         prompts = [head + texts(own) for _ in range(each) for head in heads]
         answers = serve(FreeEngine(Shape(num_pages=4096)), prompts, at_once=at_once, output_tokens=8)
-        when = "all at once" if at_once else "one after another"
-        case = f"{count} groups x {each} prompts, {shared} of {shared + own} shared, {when}"
+        case = f"{count} groups x {each} prompts, {_when(at_once)}"
         yield from hits("a", case, Tally.of(answers), best)
 
 
@@ -71,10 +74,7 @@ def page_sizes(shared: int = 341, own: int = 171, count: int = 8) -> Iterator[Li
                 prompts = [head + texts(own) for _ in range(count)]
                 engine = FreeEngine(Shape(num_pages=65_536 // size, page_size=size, tails=tails))
                 answers = serve(engine, prompts, at_once=at_once, output_tokens=8)
-                case = (
-                    f"{shared} of {shared + own} shared, page size {size}, partial reuse {'on' if tails else 'off'}, "
-                    f"{'all at once' if at_once else 'one after another'}"
-                )
+                case = f"page size {size}, partial reuse {'on' if tails else 'off'}, {_when(at_once)}"
                 yield from hits("c", case, Tally.of(answers), best)
 
 
@@ -87,7 +87,7 @@ def equal_prompts(count: int = 16) -> Iterator[Line]:
         prompt = Texts()(length)
         answers = serve(FreeEngine(Shape(num_pages=4096)), [prompt] * count, at_once=True, output_tokens=32)
         best = Tally(count * length, (count - 1) * (length - 1), length + count - 1)
-        yield from hits("d", f"{count} equal prompts of {length:,} tokens at once", Tally.of(answers), best)
+        yield from hits("d", f"{count} prompts of {length:,} tokens", Tally.of(answers), best)
 
 
 def forks(own: int = 64, size: int = 16) -> Iterator[Line]:
@@ -105,7 +105,7 @@ def _fork_by_n(trunk: int, ways: int, own: int, size: int) -> Iterator[Line]:
     answer = engine.send(Texts()(trunk), own + 1, n=ways)  # the last drawn token has no keys and values
     engine.run()
     computed = sum(report.computed_tokens for report in answer.reports)
-    case = f"trunk of {trunk:,}, n = {ways}, {own} tokens each"
+    case = f"trunk of {trunk:,}, n = {ways}"
     yield Line("e", case, "computed", computed, trunk + ways * own, "tokens")
     yield Line("e", case, "pages", engine.peak_live, _fork_pages(trunk, ways, own, size), "pages")
 
@@ -121,7 +121,7 @@ def _fork_by_branches(trunk: int, ways: int, own: int, size: int) -> Iterator[Li
     engine.peak_live = 0
     answers = serve(engine, branches, at_once=True, output_tokens=own // 2 + 1)
     computed = trunk + sum(report.computed_tokens for answer in answers for report in answer.reports)
-    case = f"trunk of {trunk:,}, {ways} branch{'es' * (ways > 1)} later, {own} tokens each"
+    case = f"trunk of {trunk:,}, {ways} branch{'es' * (ways > 1)} sent later"
     yield Line("e", case, "computed", computed, trunk + ways * own, "tokens")
     yield Line("e", case, "pages", engine.peak_live, _fork_pages(trunk, ways, own, size), "pages")
 
@@ -147,6 +147,5 @@ def restart(count: int = 8, shared: int = 512, own: int = 256) -> Iterator[Line]
                     engine.core.save(timeout_s=60)
             total = count * (shared + own)
             saved = count * ((shared + own - 1) if same else shared)
-            what = f"the same {count} prompts" if same else f"{count} other prompts with the same {shared}"
-            case = f"restart, {what} of {shared + own} tokens, disk {'warm' if disk else 'off'}"
+            case = f"{'the same prompts' if same else 'others that begin alike'}, disk {'warm' if disk else 'off'}"
             yield from hits("g", case, Tally.of(answers), Tally(total, saved, total - saved))

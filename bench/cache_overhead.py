@@ -23,7 +23,8 @@ from pathlib import Path
 
 import torch
 
-from agentcache.cache.manager import CacheManager, Lease
+from agentcache.cache.lease import Lease
+from agentcache.cache.manager import CacheManager
 from agentcache.cache.pages import PagePool
 from agentcache.cache.tokens import PagedTokens
 from agentcache.model.hub import ModelFiles, resolve_model

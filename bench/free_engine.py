@@ -13,8 +13,8 @@ from typing import cast
 
 from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root
-from agentcache.cache.manager import CacheManager, LowerTiers
-from agentcache.cache.tiers import Data, Tiers
+from agentcache.cache.manager import CacheManager
+from agentcache.cache.tiers import Data, LowerTiers
 from agentcache.chat.detokenizer import TextDelta, TextStream
 from agentcache.engine.core import Bounds, EngineCore
 from agentcache.faults import Clock
@@ -142,7 +142,7 @@ class FreeEngine:
 def _disk(folder: Path | None) -> LowerTiers | None:
     if folder is None:
         return None
-    return LowerTiers(Tiers([DiskTier(folder, capacity=1 << 30, fingerprint="bench")]), EmptyPages())
+    return LowerTiers([DiskTier(folder, capacity=1 << 30, fingerprint="bench")], EmptyPages())
 
 
 @dataclass(frozen=True)
