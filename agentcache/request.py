@@ -177,7 +177,6 @@ class Sequence:
     miss: Miss | None = None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     first_scheduled: float | None = None
-    first_token: float | None = None
     last_token: float | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
 

@@ -243,7 +243,6 @@ class EngineCore:
     def _time_token(self, sequence: Sequence, now: float) -> None:
         self.metrics.counters["generation_tokens"] += 1
         if sequence.last_token is None:
-            sequence.first_token = now
             if sequence.index == 0:
                 waited = now - sequence.request.arrival
                 self.metrics.histograms["time_to_first_token_seconds"].observe(waited)
