@@ -115,10 +115,16 @@ class Transcript:
         rows = []
         for index, record in enumerate(self.turns):
             cache = record.turn.cache
-            why = f"{cache.miss.code}{': ' + cache.miss.detail if cache.miss.detail else ''}" if cache.miss else ""
             prompt = record.turn.usage.prompt_tokens
+            why = _why(cache) if record.lost or not index else ""
             rows.append(ReportRow(index, prompt, cache.cached_tokens, cache.computed_tokens, record.lost, why))
         return SessionReport(tuple(rows))
+
+
+def _why(cache: CacheReport) -> str:
+    if cache.miss is None:
+        return ""
+    return f"{cache.miss.code}{': ' + cache.miss.detail if cache.miss.detail else ''}"
 
 
 def replayed(message: Mapping[str, Any]) -> Message:

@@ -30,6 +30,7 @@ class ReportRow:
     lost: int
     """Tokens of the previous turn's prompt that had to be computed again."""
     why: str
+    """Of the first turn, and of those that lost something."""
 
 
 @dataclass(frozen=True)
