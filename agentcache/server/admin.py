@@ -8,7 +8,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from agentcache import __version__
+from agentcache.server.auth import api_key
 from agentcache.server.bodies import ClockBody, FaultBody, check
+from agentcache.server.cache_tree import runs_of
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
 from agentcache.server.json_body import parse_object, read_body
@@ -89,6 +91,24 @@ def cache_router(context: Context) -> APIRouter:
     async def flush() -> dict[str, Any]:
         flushed = await engine.flush()
         return {"flushed": flushed, **pages()}
+
+    @router.get("/v1/cache/tree", summary="What is cached, as a tree")
+    async def tree(request: Request) -> dict[str, Any]:
+        """Of this key's own namespaces only; pages that follow each other are one node, its text cut to a preview."""
+        salts = context.desk.namespaces.of(api_key(request))
+        runs, truncated = await engine.inspect(lambda manager: runs_of(manager, salts.keys()))
+        numbers = {root: number for number, root in enumerate(salts)}
+        decode = engine.tokenizer.decode
+        nodes = [
+            {"namespace": numbers[run.root], **run.to_json(decode(run.beginning, skip_special_tokens=False))}
+            for run in runs
+        ]
+        return {
+            "page_size": engine.info.page_size,
+            "namespaces": [{"id": numbers[root], "salt": salt} for root, salt in salts.items()],
+            "nodes": nodes,
+            "truncated": truncated,
+        }
 
     return router
 

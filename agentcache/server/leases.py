@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agentcache.sessions.session import Session
 
 if TYPE_CHECKING:
-    from agentcache.cache.manager import Pin
+    from agentcache.cache.pins import Pin
     from agentcache.engine.loop import AsyncEngine
 
 
