@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import subprocess
@@ -16,9 +17,19 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 import agentcache_sdk
-from agentcache_sdk import APIError, Client, ConnectionFailed, RateLimited, ServerError, Timeout, ToolCall, tool_schema
+from agentcache_sdk import (
+    APIError,
+    Busy,
+    Client,
+    ConnectionFailed,
+    RateLimited,
+    ServerError,
+    Timeout,
+    ToolCall,
+    tool_schema,
+)
 from agentcache_sdk._events import EventDecoder
-from agentcache_sdk._retry import RetryPolicy
+from agentcache_sdk._retry import Repeat, RetryPolicy
 
 
 def test_importing_the_sdk_loads_no_server_and_no_model_library() -> None:
@@ -70,6 +81,24 @@ def test_waits_double_are_shortened_by_chance_and_end() -> None:
     assert [policy.wait_before(i, refused) for i in (1, 2, 3, 4)] == [0.25, 0.5, 1.0, None]
     assert RetryPolicy(jitter=lambda: 1.0).wait_before(1, refused) == 0.125
     assert RetryPolicy(max_retries=0).wait_before(1, refused) is None
+
+
+def test_what_appends_to_a_session_is_repeated_only_when_it_was_surely_not_taken() -> None:
+    policy = RetryPolicy(jitter=lambda: 0.0)
+    for repeat in (Repeat.APPENDING, Repeat.SETTLING):
+        assert policy.wait_before(1, ServerError("bad gateway", 502), repeat) is None
+        assert policy.wait_before(1, ServerError("shutting down", 503), repeat) == 0.25
+        assert policy.wait_before(1, ConnectionFailed("lost", sent=True), repeat) is None
+    assert policy.wait_before(1, ServerError("bad gateway", 502)) == 0.25
+    assert policy.wait_before(1, ServerError("shutting down", 503), Repeat.NEVER) is None
+
+
+def test_a_session_that_settles_is_asked_again_for_a_bounded_time() -> None:
+    policy, busy = RetryPolicy(max_retries=0), Busy("one turn at a time", 429, "session_busy")
+    waits = list(itertools.takewhile(bool, (policy.wait_before(i, busy, Repeat.SETTLING) for i in itertools.count(1))))
+    assert waits[:3] == [0.01, 0.02, 0.04]
+    assert 10 < sum(waits) < 12
+    assert policy.wait_before(1, busy, Repeat.APPENDING) is None
 
 
 def test_errors_survive_pickling() -> None:
