@@ -106,15 +106,10 @@ class TurnEnding:
         desk = self._context.desk
         reply = _reply(choice)
         transcript, miss = await run_in_threadpool(self._look_back, reply, report)
-        broken = self._asked.prompt.broken_at is not None
-        page_size = self._context.engine.info.page_size
         findings = []
-        if broken:
-            place = miss or template_break(
-                self._asked, self._before, report.cached_tokens, self._context.engine.renderer
-            )
-            findings = [break_finding(session.id, place, self._before, page_size)]
-            if report.cached_tokens >= report.prompt_tokens - 1:
+        if self._asked.prompt.broken_at is not None and miss is not None:
+            findings = [break_finding(session.id, miss, self._before, self._context.engine.info.page_size)]
+            if report.cached_tokens >= report.prompt_tokens - 1:  # it cost nothing this time
                 miss = None
         self._turn.commit(reply, transcript, Figures.of(report, miss), self._context.engine.now())
         desk.namespaces.note(self._key, session.home.root, session.home.salt, self._asked.prompt.transcript.ids)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 40
 """Characters of a text that are shown where it parts from another."""
+_LONG = 50_000
+"""Characters; rendering so much again and again would cost more than the answer is worth."""
 _SHOWN_TOKENS = 40
 """Enough tokens for so many characters."""
 
@@ -92,6 +94,20 @@ def character_of(prompt: Prompt, token: int, tokenizer: Tokenizer) -> int:
 def message_at(asked: Asked, position: int, renderer: ChatRenderer) -> tuple[int | None, str | None]:
     """Index and path of the message that a character belongs to; nothing for the generation prompt."""
     text = asked.prompt.transcript.text
+    index: int | None = 0
+    if len(text) > _LONG and position:
+        index = _by_content(asked, position)
+    elif position:
+        index = _by_rendering(asked, position, renderer)
+    if index is None:
+        return None, None
+    message = asked.messages[index]
+    part = next((part for part in ("content", "tool_calls") if message.get(part)), None)
+    return index, f"messages[{index}]" + (f".{part}" if part else "")
+
+
+def _by_rendering(asked: Asked, position: int, renderer: ChatRenderer) -> int | None:
+    """Exact; renders a beginning of the conversation a few times."""
 
     def render_first(count: int) -> str:
         kwargs = asked.template_kwargs
@@ -100,9 +116,17 @@ def message_at(asked: Asked, position: int, renderer: ChatRenderer) -> tuple[int
             messages, tools=asked.tools, add_generation_prompt=False, template_kwargs=kwargs
         ).text  # fmt: skip
 
-    index = 0 if position == 0 else MessageSpans(text, len(asked.messages), render_first).message_at(position)
-    if index is None:
-        return None, None
-    message = asked.messages[index]
-    part = next((part for part in ("content", "tool_calls") if message.get(part)), None)
-    return index, f"messages[{index}]" + (f".{part}" if part else "")
+    return MessageSpans(asked.prompt.transcript.text, len(asked.messages), render_first).message_at(position)
+
+
+def _by_content(asked: Asked, position: int) -> int | None:
+    """The first message whose text ends behind ``position``, by searching one after the other; only in long texts."""
+    text = asked.prompt.transcript.text
+    place = 0
+    for index, message in enumerate(asked.messages):
+        content = message.get("content")
+        if isinstance(content, str) and (found := text.find(content, place)) >= 0:
+            place = found + len(content)
+        if place > position:
+            return index
+    return None

@@ -21,7 +21,7 @@ from agentcache.server.reply import Job, Prompt, Shape, answer
 from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
 
 _HEADERS = ("x-session-id", "x-claude-code-session-id")
-_CUT_S = 0.25
+_CUT_S = 0.5
 """How long a new turn waits for one that its client has just cut."""
 
 MakeShape = Callable[[Job], Shape]

@@ -132,3 +132,25 @@ def test_metrics_add_up_and_twins_agree(server, tiny):
     success = f'vllm:request_success_total{{finished_reason="length",model_name="{server.engine.info.model_name}"}}'
     assert gained(success) == 3
     assert sum(value - before.get(name, 0) for name, value in after.items() if "agentcache_miss_total" in name) >= 1
+
+
+def test_a_snapshot_outlives_a_process_that_was_killed(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTCACHE_HOME", str(tmp_path))
+    turn = {"temperature": 0, "max_tokens": 6, "return_token_ids": True}
+
+    def say(address: str, session: str, text: str) -> dict:
+        body = {**turn, "session": session, "messages": [{"role": "user", "content": text}]}
+        return httpx.post(address + "/v1/chat/completions", json=body, timeout=30).raise_for_status().json()
+
+    with served(tiny.folder) as (process, address, _):
+        session = httpx.post(address + "/v1/sessions", json={"system": "Be brief."}).json()["id"]
+        say(address, session, "one")
+        httpx.post(f"{address}/v1/sessions/{session}/snapshot", json={"name": "kept"}).raise_for_status()
+        before = say(address, session, "two")
+        process.kill()
+    with served(tiny.folder) as (_, address, _):
+        assert httpx.get(f"{address}/v1/sessions/{session}").status_code == 404
+        restored = httpx.post(address + "/v1/sessions", json={"from_snapshot": "kept"}).raise_for_status().json()
+        after = say(address, restored["id"], "two")
+    assert after["prompt_token_ids"] == before["prompt_token_ids"]
+    assert after["choices"][0]["token_ids"] == before["choices"][0]["token_ids"]
