@@ -76,10 +76,10 @@ class Slots:
         if not fresh:
             return found
         self._holders.update(fresh)
-        if slot is not None and slot.pins == 1 and len(slot.pages) == len(found.pages):
+        if slot is not None and len(slot.pages) == len(found.pages):
             slot.tokens = data
             slot.pages += fresh
-        else:  # others read the slot, or it goes on differently
+        else:  # the slot goes on differently
             self._holders.update(found.pages)
             slot = Slot(tokens.root, data, found.pages + fresh)
             slot.pins = 1
