@@ -12,7 +12,7 @@ from itertools import count as counting
 
 from agentcache.cache.hashing import TOKEN_BYTES
 from agentcache.cache.tokens import PagedTokens
-from bench.index_designs.interface import Found
+from bench.index_designs.interface import Found, common_units
 
 
 class Edge:
@@ -76,7 +76,7 @@ class CompressedTree:
             edge = child
             end = start + len(edge.tokens)
             if data[start:end] != edge.tokens:
-                pages += edge.pages[: _common_pages(edge.tokens, data[start:end], width)]
+                pages += edge.pages[: common_units(edge.tokens, data[start:end], width)]
                 break
             pages += edge.pages
             start = end
@@ -88,11 +88,10 @@ class CompressedTree:
 
     def _cut(self, edge: Edge, depth: int) -> Edge:
         """The edge that ends at page ``depth``: ``edge``, or the upper half of it."""
-        above, at = 0, edge.parent
+        keep, at = depth, edge.parent
         while at is not None:
-            above += len(at.pages)
+            keep -= len(at.pages)
             at = at.parent
-        keep = depth - above
         if keep == len(edge.pages):
             return edge
         parent = edge.parent
@@ -155,14 +154,3 @@ class CompressedTree:
             self._offer(parent)
         self._num_pages -= len(pages)
         return pages
-
-
-def _common_pages(a: bytes, b: bytes, width: int) -> int:
-    low, high = 0, min(len(a), len(b)) // width
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[: middle * width] == b[: middle * width]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -76,3 +76,15 @@ class PrefixIndex(Protocol[At]):
 
 
 AnyIndex = PrefixIndex[Any]
+
+
+def common_units(a: bytes, b: bytes, unit: int, known: int = 0) -> int:
+    """How many leading units of ``unit`` bytes two strings share; their first ``known`` bytes are known to agree."""
+    low, high = known // unit, min(len(a), len(b)) // unit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low * unit : middle * unit] == b[low * unit : middle * unit]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from agentcache.cache.hashing import TOKEN_BYTES
 from agentcache.cache.tokens import PagedTokens
-from bench.index_designs.interface import Found
+from bench.index_designs.interface import Found, common_units
 
 
 class Slot:
@@ -54,7 +54,7 @@ class Slots:
             # A slot that is longer by one token than the best so far must agree so far; most fail at this comparison.
             longer = most + TOKEN_BYTES
             if slot.root == root and len(slot.tokens) >= longer and slot.tokens[:longer] == data[:longer]:
-                best, most = slot, _common_bytes(slot.tokens, data, longer)
+                best, most = slot, common_units(slot.tokens, data, TOKEN_BYTES, longer) * TOKEN_BYTES
         if best is None:
             return Found(0, [], None)
         count = most // TOKEN_BYTES
@@ -98,15 +98,3 @@ class Slots:
                     del self._holders[page]
                     pages.append(page)
         return pages
-
-
-def _common_bytes(a: bytes, b: bytes, known: int) -> int:
-    """Length of the common beginning in bytes, whole tokens only; the first ``known`` bytes are known to agree."""
-    low, high = known // TOKEN_BYTES, min(len(a), len(b)) // TOKEN_BYTES
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low * TOKEN_BYTES : middle * TOKEN_BYTES] == b[low * TOKEN_BYTES : middle * TOKEN_BYTES]:
-            low = middle
-        else:
-            high = middle - 1
-    return low * TOKEN_BYTES
