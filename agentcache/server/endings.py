@@ -133,8 +133,7 @@ class TurnEnding:
 
 
 def _reply(choice: Delta) -> Reply:
-    stop = choice.stop_reason if isinstance(choice.stop_reason, str) else None
-    return Reply(choice.text, choice.token_ids, choice.end_token, stop)
+    return Reply(choice.text, choice.token_ids, choice.end_token)
 
 
 def extended(asked: Asked, reply: Reply, tokenizer: Tokenizer) -> Transcript:

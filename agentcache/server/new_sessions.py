@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from typing import Any
 
@@ -11,7 +12,7 @@ from agentcache.chat.messages import Message, normalize_messages, normalize_tool
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.errors import ChatTemplateError
 from agentcache.server.context import Context
-from agentcache.server.errors import bad_field, shown
+from agentcache.server.errors import ApiError, bad_field, shown
 from agentcache.server.session_bodies import CreateBody
 from agentcache.server.turns import new_ids
 from agentcache.sessions.session import Head, Session
@@ -19,6 +20,7 @@ from agentcache.sessions.snapshots import NAME
 from agentcache.sessions.store import DEFAULT_TTL_S
 from agentcache.sessions.transcript import Transcript, fresh_prompt
 
+_MAX_METADATA = 16_384
 _OF_MESSAGES = ("system", "tools", "messages")
 
 
@@ -29,9 +31,12 @@ async def create_session(context: Context, body: CreateBody, key: str | None) ->
     """
     context.check_model(body.model)
     _check_kind(body)
+    if body.metadata is not None and len(json.dumps(body.metadata)) > _MAX_METADATA:
+        raise bad_field("metadata", f"got more than {_MAX_METADATA:,} characters of JSON, expected a few words")
     if body.from_snapshot is not None:
         return await _restore(context, body, body.from_snapshot, key)
     head = await run_in_threadpool(_head, context, body)
+    _check_size(context, head)
     now = context.engine.now()
     session = Session(
         id=context.desk.store.new_id(),
@@ -61,6 +66,18 @@ def _check_kind(body: CreateBody) -> None:
             raise bad_field("from_snapshot", f"got {shown(body.from_snapshot)}, {expected}")
     elif body.prompt is not None and len(given) > 1:
         raise bad_field("prompt", f"got it together with {given[0]}, expected a raw session or one of messages")
+
+
+def _check_size(context: Context, head: Head) -> None:
+    """A beginning that no turn could ever be made of is not kept."""
+    tokens, capacity = len(head.transcript), context.engine.info.capacity
+    if tokens >= capacity:
+        message = (
+            f"the session begins with {tokens} tokens, and {capacity} are all that prompt and reply together may have"
+        )
+        raise ApiError(
+            400, message, param="prompt" if head.raw else "messages", code="context_length_exceeded"
+        )  # fmt: skip
 
 
 def _head(context: Context, body: CreateBody) -> Head:

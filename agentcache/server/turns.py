@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -25,6 +26,21 @@ _CUT_S = 0.5
 """How long a new turn waits for one that its client has just cut."""
 
 MakeShape = Callable[[Job], Shape]
+Begin = Callable[[], TurnInFlight]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How a turn of one kind of session is made.
+
+    Attributes:
+        check: whether the body fits the session; gives what begins the turn, which nothing may come before any more.
+        ask: renders and tokenises; off the event loop.
+    """
+
+    check: Callable[[Session], Awaitable[Begin]]
+    ask: Callable[[TurnInFlight], tuple[Asked, Prompt]]
+    make_shape: MakeShape
 
 
 def named_session(context: Context, request: Request) -> str | None:
@@ -42,21 +58,21 @@ def named_session(context: Context, request: Request) -> str | None:
 async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make_shape: MakeShape) -> Response:
     """Append messages to a session and reply."""
 
-    async def begin(session: Session) -> TurnInFlight:
+    async def check(session: Session) -> Begin:
         if session.head.raw:
             raise bad_field("session", "got a raw session, which goes on through /v1/completions")
         if body.tools is not None and body.tools != (session.head.tools or []):
             raise bad_field("tools", "got other tools than the session's, which never change; leave them out")
         if body.add_generation_prompt is False:
             raise bad_field("add_generation_prompt", "got false, expected true: a turn of a session has a reply")
-        return session.begin(messages=body.messages)
+        return lambda: session.begin(messages=body.messages)
 
     def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
         prompt = turn.make_prompt(context.engine.renderer, body.chat_template_kwargs)
         asked = Asked(prompt, turn.all_messages, turn.session.head.tools, body.chat_template_kwargs)
         return asked, Prompt(prompt.ids, prompt.transcript.text)
 
-    return await _answer_turn(context, request, body, (begin, ask, make_shape))
+    return await _answer_turn(context, request, body, Steps(check, ask, make_shape))
 
 
 async def completion_turn(
@@ -64,17 +80,17 @@ async def completion_turn(
 ) -> Response:
     """Append text or ids to a raw session and continue it."""
 
-    async def begin(session: Session) -> TurnInFlight:
+    async def check(session: Session) -> Begin:
         if not session.head.raw:
             raise bad_field("session", "got a session of messages, which goes on through /v1/chat/completions")
         ids = await run_in_threadpool(new_ids, context, body.prompt, first=not len(session.transcript))
-        return session.begin(ids=ids)
+        return lambda: session.begin(ids=ids)
 
     def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
         prompt = turn.make_prompt(context.engine.renderer)
         return Asked(prompt), Prompt(prompt.ids)
 
-    return await _answer_turn(context, request, body, (begin, ask, make_shape))
+    return await _answer_turn(context, request, body, Steps(check, ask, make_shape))
 
 
 def new_ids(context: Context, prompt: str | list[Any], *, first: bool) -> list[int]:
@@ -96,11 +112,8 @@ async def _answer_turn(
     context: Context,
     request: Request,
     body: GenerationBody,
-    steps: tuple[
-        Callable[[Session], Awaitable[TurnInFlight]], Callable[[TurnInFlight], tuple[Asked, Prompt]], MakeShape
-    ],
+    steps: Steps,
 ) -> Response:
-    begin, ask, make_shape = steps
     context.check_model(body.model)
     context.check_open()
     params = sampling_params(body, context.engine.info.vocab_size)
@@ -109,12 +122,14 @@ async def _answer_turn(
     session = context.desk.session(body.session, key)
     if body.cache_salt is not None and body.cache_salt != session.home.salt:
         raise bad_field("cache_salt", "got another salt than the session's, which never changes; leave it out")
+    begin = await steps.check(session)
     await _let_a_cut_turn_end(session)
-    turn = await begin(context.desk.session(body.session, key))
+    context.desk.session(body.session, key)  # it may have been deleted meanwhile
+    turn = begin()
     try:
-        asked, prompt = await run_in_threadpool(ask, turn)
+        asked, prompt = await run_in_threadpool(steps.ask, turn)
         job = Job(body, [prompt], params, session.home.root, TurnEnding(context, key, turn, asked))
-        return await answer(context, request, job, make_shape(job))
+        return await answer(context, request, job, steps.make_shape(job))
     except BaseException:
         turn.end()
         raise

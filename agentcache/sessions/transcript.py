@@ -128,13 +128,11 @@ class Reply:
         text: as the client saw it (cut before a stop string, without special tokens).
         token_ids: every token that was drawn, without the end token.
         end_token: the token that ended it, if one did.
-        stop_string: the stop string that ended it, if one did.
     """
 
     text: str
     token_ids: Sequence[int]
     end_token: int | None = None
-    stop_string: str | None = None
 
     def end(self, tokenizer: Tokenizer) -> EndToken | None:
         if self.end_token is None:
@@ -145,13 +143,11 @@ class Reply:
     def ids(self, tokenizer: Tokenizer) -> list[int]:
         """Ids by which the reply continues its transcript: the drawn ones.
 
-        Only where a stop string cut the text inside a token do ids and text part: then the tokens that lie wholly in the
-        text are kept, and the rest of the text is tokenised.
+        Only where a stop string cut the text do ids and text part: then the tokens that lie wholly in the text are kept,
+        and the rest of the text is tokenised.
         """
-        if self.stop_string is None:
-            return list(self.token_ids)
         kept = list(self.token_ids)
-        while kept and not self.text.startswith(tokenizer.decode(kept)):
+        while not self.text.startswith(whole := tokenizer.decode(kept)):
             kept.pop()
-        rest = self.text[len(tokenizer.decode(kept)) :]
+        rest = self.text[len(whole) :]
         return kept + (tokenizer.encode(rest, parse_special=False) if rest else [])

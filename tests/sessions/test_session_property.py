@@ -46,7 +46,7 @@ def draw_reply(rng: random.Random, tokenizer: Tokenizer) -> Reply:
         delta = stream.push(token)
         text += delta.text
         if delta.stopped_by is not None:
-            return Reply(text, drawn[: place + 1], None, delta.stopped_by)
+            return Reply(text, drawn[: place + 1])
     text += stream.flush()
     end = {"eos": IM_END, "other end": rng.randrange(VOCAB - 2)}.get(ending)
     return Reply(text, drawn, end)
@@ -74,7 +74,7 @@ class Life:
                 return
             reply = draw_reply(rng, tokenizer)
             transcript = extended(Asked(prompt, turn.all_messages), reply, tokenizer)
-            if reply.stop_string is None:
+            if tokenizer.decode(reply.token_ids) == reply.text:
                 assert transcript.ids.tolist() == prompt.ids + list(reply.token_ids)
             turn.commit(reply, transcript, FIGURES, 0.0)
         known.remember(ROOT, transcript)
