@@ -54,6 +54,9 @@ class TokenClock:
 class Baseline:
     """A model and its tokenizer as Hugging Face loads them.
 
+    What it generated goes into the next prompt as the tokens that it drew, as the server does it: the text of a reply may be
+    tokenised otherwise than it was generated, and both sides must read the same prompts.
+
     Args:
         folder: a model in Hugging Face layout.
         output_tokens: length of every reply; end-of-text tokens do not end it.
@@ -67,17 +70,20 @@ class Baseline:
         self._model.generation_config = GenerationConfig(
             do_sample=False, max_new_tokens=output_tokens, eos_token_id=None, pad_token_id=0
         )
+        self._text = ""
+        self._ids: list[int] = []
 
     def reply(self, messages: list[Message], agent: int, turn: int) -> TurnRecord:
         """One request, from its messages to the text of its reply."""
         clock = TokenClock()
         sent = time.perf_counter()
-        prompt = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        length = prompt["input_ids"].shape[1]
-        new = self._model.generate(**prompt, streamer=clock)[0, length:]
+        ids = self._prompt(messages)
+        length = len(ids)
+        prompt = torch.tensor([ids])
+        new = self._model.generate(prompt, attention_mask=torch.ones_like(prompt), streamer=clock)[0, length:]
         text = self._tokenizer.decode(new, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        self._text += text
+        self._ids = ids + new.tolist()
         return TurnRecord(
             agent=agent,
             turn=turn,
@@ -88,6 +94,14 @@ class Baseline:
             cached_tokens=0,
             output_tokens=len(new),
         )
+
+    def _prompt(self, messages: list[Message]) -> list[int]:
+        """Token ids of the conversation; of what was said before, those that were read and drawn."""
+        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        goes_on = bool(self._ids) and text.startswith(self._text)
+        ids, start = (self._ids, len(self._text)) if goes_on else ([], 0)
+        self._text = text
+        return [*ids, *self._tokenizer(text[start:], add_special_tokens=False)["input_ids"]]
 
 
 def run_baseline(baseline: Baseline, workload: Workload, progress: Progress) -> Run:

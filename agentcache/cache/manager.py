@@ -192,6 +192,8 @@ class CacheManager:
         except BaseException:
             self._release(lease)
             raise
+        # Neighbours in the table are neighbours in memory where that can be had: attention reads those faster.
+        lease.pages[lease.depth :] = sorted(lease.pages[lease.depth :])
         self._plan_loads(lease, found)
         if lease.source is not None:
             self._copy(lease, lease.source.page, lease.pages[lease.depth], match.partial_tokens)

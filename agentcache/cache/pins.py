@@ -81,5 +81,5 @@ class Pins:
 
     def _lapse(self, pin: Pin, reason: str) -> None:
         del self._pins[pin.number]
-        self._tree.unpin(pin.node)
+        self._tree.unpin(pin.node, lapsed=reason != "unpinned")
         self._events.add(PinLapsed(pin.pages, reason))

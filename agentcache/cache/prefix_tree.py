@@ -248,8 +248,12 @@ class PrefixTree:
             self.num_pinned += at.holders == 0
             at = at.parent
 
-    def unpin(self, node: Node) -> None:
-        """One pin less; what nobody keeps any more may be evicted, as if it had just been used."""
+    def unpin(self, node: Node, *, lapsed: bool) -> None:
+        """One pin less; what nobody keeps any more may be evicted, as if it had just been used.
+
+        Args:
+            lapsed: the pin ran out or made room, it was not given back.
+        """
         self.clock += 1
         below: EvictionClass | None = None
         at: Node | None = node
@@ -257,7 +261,7 @@ class PrefixTree:
             at.pins -= 1
             if at.pins:
                 return
-            at.lapsed = True
+            at.lapsed |= lapsed
             self.num_with_pin -= 1
             if at.holders == 0:
                 self.num_pinned -= 1

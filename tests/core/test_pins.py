@@ -70,6 +70,16 @@ def test_a_pin_ends_by_itself_and_its_pages_can_be_evicted_then():
     assert lease.miss.code == "expired"
 
 
+def test_what_was_unpinned_on_purpose_is_evicted_and_not_expired():
+    manager = CacheManager(20, SIZE)
+    serve(manager, range(20))
+    manager.pins.remove(pin(manager, range(20)))
+    flood(manager, 100)
+    lease = manager.acquire(paged(range(20)))
+    assert isinstance(lease, Lease)
+    assert lease.miss.code == "evicted"
+
+
 def test_pins_of_one_beginning_are_counted():
     manager = CacheManager(20, SIZE)
     serve(manager, range(20))
