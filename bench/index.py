@@ -132,7 +132,7 @@ def short_pins(num_pages: int, rng: random.Random) -> Iterator[Row]:
     def pin_and_unpin() -> None:
         for _ in range(100):
             manager.tree.pin(node)
-            manager.tree.unpin(node)
+            manager.tree.unpin(node, lapsed=False)
 
     each = median_ms(pin_and_unpin) / 200
     yield Row("pin or unpin one page more of a pinned prefix", len(manager.tree), each, 0.005)
