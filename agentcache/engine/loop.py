@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -273,6 +274,11 @@ class AsyncEngine:
             self._post(lambda: self._core.manager.pins.remove(pin))
         except EngineStoppedError:
             logger.debug("the engine stopped before a pin was given back")
+
+    async def settled(self) -> None:
+        """Wait until everything asked before is done and ``stats`` shows it; returns at once when the engine has stopped."""
+        with contextlib.suppress(EngineStoppedError):
+            await self._on_thread(lambda: None)
 
     def is_pinned(self, pin: Pin) -> bool:
         """Whether a pin still holds: it has not run out, been given back or made room."""

@@ -100,6 +100,7 @@ def sessions_router(context: Context) -> APIRouter:
     async def delete(request: Request, session_id: str) -> dict[str, Any]:
         """Its pages stay as ordinary cache; a turn in flight is aborted."""
         desk.store.end(mine(request, session_id))
+        await engine.settled()
         return {"id": session_id, "object": "session.deleted", "deleted": True}
 
     @router.post("/{session_id}/fork", summary="Sessions that go on from here", openapi_extra=json_request(ForkBody))
@@ -140,6 +141,7 @@ def sessions_router(context: Context) -> APIRouter:
         session = mine(request, session_id)
         desk.leases.end(session)
         session.note("unpin", engine.now())
+        await engine.settled()
         return session_json(context, session)
 
     @router.post("/{session_id}/snapshot", summary="Keep a session on disk", openapi_extra=json_request(SnapshotBody))
