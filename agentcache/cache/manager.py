@@ -171,15 +171,27 @@ class CacheManager:
         found = self.lower.find(tokens, len(match.pages)) if reuse and self.lower is not None else []
         if found:
             match.partial = None  # whole pages from below reach further than a part of one
+        miss = self._why_not_further(tokens, match, len(found), reuse=reuse)
+        lease = self._take(tokens, match, found, need, room)
+        lease.miss = miss
+        lease.cached_tokens = min(lease.computed, total - 1)
+        if first:
+            self.events.add(Hit(lease.cached_tokens, total))
+            if lease.miss is not None:
+                self.events.add(Missed(lease.miss.code, lease.miss.at_token))
+        self._announce(lease)
+        return lease
+
+    def _take(self, tokens: PagedTokens, match: Match, found: list[FoundPage], need: int, room: int) -> Lease:
+        """Hold what was matched, take ``need`` of the ``room`` pages there are, and plan what fills them."""
         lease = Lease(self, tokens, match.node, match.pages)
-        lease.miss = self._why_not_further(tokens, match, len(found), reuse=reuse)
         self.tree.hold(match.node)
         if match.pages:
             self.tree.hit(match.node)
             if self.lower is not None:
                 self.lower.store_behind(match.node)
         self._leases.add(lease)
-        lease.computed = (lease.depth + len(found)) * size
+        lease.computed = (lease.depth + len(found)) * self.page_size
         source = match.partial
         if source is not None and match.partial_tokens > 0 and need + (not source.holders and not source.pins) <= room:
             # The source stays held until the copy has been made, so that it cannot be evicted and overwritten before.
@@ -198,12 +210,6 @@ class CacheManager:
         if lease.source is not None:
             self._copy(lease, lease.source.page, lease.pages[lease.depth], match.partial_tokens)
             lease.computed += match.partial_tokens
-        lease.cached_tokens = min(lease.computed, total - 1)
-        if first:
-            self.events.add(Hit(lease.cached_tokens, total))
-            if lease.miss is not None:
-                self.events.add(Missed(lease.miss.code, lease.miss.at_token))
-        self._announce(lease)
         return lease
 
     def _plan_loads(self, lease: Lease, found: list[FoundPage]) -> None:

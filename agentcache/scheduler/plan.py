@@ -72,4 +72,4 @@ class Runner(Protocol):
         ...
 
 
-__all__ = ["Chunk", "PageCopy", "Runner", "StepPlan", "StepResult"]
+__all__ = ["Chunk", "Runner", "StepPlan", "StepResult"]
