@@ -175,6 +175,8 @@ class EngineCore:
         self.metrics.counters["steps"] += 1
         self.metrics.counters["computed_tokens"] += plan.num_tokens
         self.metrics.histograms["step_time_seconds"].observe(now - started)
+        if not any(isinstance(copy, PageLoad) for copy in plan.copies):  # filling pages from below is no prefill
+            self.metrics.prefill.observe(_prompt_rows(plan), plan.num_tokens, now - started)
         self._emit(plan, result, now)
         return True
 
@@ -184,7 +186,9 @@ class EngineCore:
             if sequence.index == 0 and sequence.first_scheduled is None:  # a request counts once
                 sequence.first_scheduled = now
                 self.metrics.counters["prompt_tokens"] += sequence.prompt_len
-                self.metrics.counters["cached_tokens"] += sequence.cached_tokens or 0
+                cached = sequence.cached_tokens or 0
+                self.metrics.counters["cached_tokens"] += cached
+                self.metrics.saved_prefill_seconds += cached * self.metrics.prefill.seconds_per_token
                 for tier, tokens in sequence.tier_tokens.items():
                     self.metrics.counters[f"cached_tokens_{tier}"] += tokens
                 self.metrics.histograms["queue_time_seconds"].observe(now - sequence.request.arrival)
@@ -280,8 +284,9 @@ class EngineCore:
     def stats(self) -> EngineStats:
         self.manager.pins.expire(self.clock())
         pages = self.manager.counts()
-        counters = dict(self.metrics.counters)
+        counters: dict[str, float] = dict(self.metrics.counters)
         counters["preemptions"] = self.scheduler.num_preemptions
+        counters["saved_prefill_seconds"] = self.metrics.saved_prefill_seconds
         return EngineStats(
             free_pages=pages.free,
             live_pages=pages.live,
@@ -343,6 +348,11 @@ def check_request(request: Request, bounds: Bounds) -> None:
         )
     if request.params.n > bounds.max_running:
         raise RequestError(f"n: got {request.params.n}, expected at most {bounds.max_running}", "n")
+
+
+def _prompt_rows(plan: StepPlan) -> int:
+    """How many rows of a step are prompt tokens."""
+    return sum(max(0, min(chunk.end, chunk.sequence.prompt_len) - chunk.start) for chunk in plan.chunks)
 
 
 def _outside(ids: Iterable[int], vocab_size: int) -> int | None:

@@ -34,6 +34,34 @@ class Histogram:
         return twin
 
 
+class PrefillCost:
+    """What computing one prompt token costs, in seconds, estimated from the steps that computed some.
+
+    A line through the origin, fitted by least squares: seconds = cost * tokens, where recent steps weigh more.  Steps with
+    many prompt tokens decide it, which is how tokens that were found cached would have been computed; a step that redoes
+    one token costs nearly as much as one of a hundred and says little about either.
+    """
+
+    __slots__ = ("_moment", "_product")
+    _KEPT = 0.99
+    """How much an older step weighs beside the one after it."""
+
+    def __init__(self) -> None:
+        self._moment = 0.0
+        self._product = 0.0
+
+    def observe(self, prompt_tokens: int, rows: int, seconds: float) -> None:
+        """A step of ``rows`` tokens, of which ``prompt_tokens`` were prompt, took ``seconds``; each row bears its share."""
+        if prompt_tokens > 0 and seconds > 0:
+            self._moment = self._moment * self._KEPT + prompt_tokens**2
+            self._product = self._product * self._KEPT + prompt_tokens * seconds * prompt_tokens / rows
+
+    @property
+    def seconds_per_token(self) -> float:
+        """0 before any prompt was computed."""
+        return self._product / self._moment if self._moment else 0.0
+
+
 def _histograms() -> dict[str, Histogram]:
     return {
         "time_to_first_token_seconds": Histogram(SECONDS),
@@ -57,6 +85,9 @@ class Metrics:
     finished: Counter[str] = field(default_factory=Counter)
     """Sequences by finish reason."""
     histograms: dict[str, Histogram] = field(default_factory=_histograms)
+    prefill: PrefillCost = field(default_factory=PrefillCost)
+    saved_prefill_seconds: float = 0.0
+    """What the cached tokens of admitted requests would have cost, each at the cost known when it was admitted."""
 
 
 @dataclass(frozen=True, slots=True)
