@@ -62,6 +62,11 @@ class EngineCollector(Collector):
         below = {tier: counters.get(f"cached_tokens_{tier}", 0) for tier in ("host", "disk")}
         tiers = {"device": max(0, counters.get("cached_tokens", 0) - sum(below.values())), **below}
         yield _counters("agentcache_cached_tokens", "Prompt tokens that were found cached", "tier", tiers)
+        yield _counter(
+            "agentcache_saved_prefill_seconds",
+            "Estimate: cached prompt tokens of admitted requests, times what a prompt token cost to compute lately",
+            counters.get("saved_prefill_seconds", 0),
+        )
         yield _counter("agentcache_computed_tokens", "Positions run", counters.get("computed_tokens", 0))
         yield _counter("agentcache_generation_tokens", "Generated tokens", counters.get("generation_tokens", 0))
         yield _counters("agentcache_miss", "Why prompts were not cached further", "code", stats.misses)
