@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ class Context:
     settings: Settings
     desk: SessionDesk
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    misses: Counter[str] = field(default_factory=Counter)
+    """Answers by the code of the ``miss`` that they carried."""
 
     def check_model(self, name: str | None) -> None:
         """A request may name the model as ``/v1/models`` does, as ``--model`` did, or not at all.

@@ -14,7 +14,8 @@ from agentcache.request import SequenceReport
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
 from agentcache.server.generation import Delta, Generation
-from agentcache.server.misses import Asked, break_finding, describe, template_break
+from agentcache.server.misses import Asked, Places, break_finding, describe, share_point_list, template_break
+from agentcache.server.share_points import ShareSearch
 from agentcache.server.usage import Notes
 from agentcache.sessions.session import Figures, TurnInFlight
 from agentcache.sessions.transcript import Reply, Transcript
@@ -42,30 +43,37 @@ class PromptEnding:
         self._space = space
         self._asked = asked
         self._source = source
+        self._search = ShareSearch(context.engine, space.root, asked[0].prompt.transcript.ids)
 
     def started(self, generation: Generation) -> None:
-        """Nothing depends on it."""
+        self._search.start()
 
     def drop(self) -> None:
-        """Nothing was begun."""
+        self._search.drop()
 
     async def finish(self, choices: Sequence[Delta]) -> Notes:
         reports = [choice.report for choice in choices[:: len(choices) // len(self._asked)]]
         misses = [None if report is None else report.miss for report in reports]
-        described = await run_in_threadpool(self._look_back, choices, misses)
-        return Notes(source=self._source, miss=self._note(misses, described))
+        points = await self._search.found()
+        described, shares = await run_in_threadpool(self._look_back, choices, misses, points)
+        miss = counted(self._context, self._note(misses, described))
+        return Notes(source=self._source, miss=miss, share_points=shares)
 
-    def _look_back(self, choices: Sequence[Delta], misses: Sequence[Miss | None]) -> dict[str, Any] | None:
-        """Off the event loop: remember what was said, describe the first miss."""
-        asked = self._asked[0]
+    def _look_back(
+        self, choices: Sequence[Delta], misses: Sequence[Miss | None], points: Sequence[int]
+    ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        """Off the event loop: remember what was said, describe the first miss and the share points."""
+        asked, engine = self._asked[0], self._context.engine
         for choice in choices if asked.messages else ():
             reply = _reply(choice)
-            transcript = extended(asked, reply, self._context.engine.tokenizer)
+            transcript = extended(asked, reply, engine.tokenizer)
             remember(self._context, self._space.root, asked, reply, transcript)
-        for asked, miss in zip(self._asked, misses, strict=True):
+        places = [Places(asked, engine.renderer) for asked in self._asked]
+        shares = share_point_list(points, places[0], engine.info.page_size)
+        for place, miss in zip(places, misses, strict=True):
             if miss is not None:
-                return describe(miss, asked, self._context.engine.renderer)
-        return None
+                return describe(miss, place), shares
+        return None, shares
 
     def _note(self, misses: Sequence[Miss | None], described: dict[str, Any] | None) -> dict[str, Any] | None:
         """Remember what the key asked for; a beginning that it asked for under another salt is not merely cold."""
@@ -91,8 +99,10 @@ class TurnEnding:
         self._turn = turn
         self._asked = asked
         self._before = turn.session.transcript
+        self._search = ShareSearch(context.engine, turn.session.home.root, asked.prompt.transcript.ids)
 
     def started(self, generation: Generation) -> None:
+        self._search.start()
         gone = ApiError(404, "the session was deleted while it generated", param="session", code="session_not_found")
         self._turn.cancel = lambda: generation.fail(gone)
         if self._turn.session.closed:
@@ -105,7 +115,10 @@ class TurnEnding:
         session = self._turn.session
         desk = self._context.desk
         reply = _reply(choice)
-        transcript, miss = await run_in_threadpool(self._look_back, reply, report)
+        points = await self._search.found()
+        places = Places(self._asked, self._context.engine.renderer)
+        transcript, miss = await run_in_threadpool(self._look_back, reply, report, places)
+        shares = await run_in_threadpool(share_point_list, points, places, self._context.engine.info.page_size)
         findings = []
         if self._asked.prompt.broken_at is not None and miss is not None:
             findings = [break_finding(session.id, miss, self._before, self._context.engine.info.page_size)]
@@ -115,21 +128,31 @@ class TurnEnding:
         desk.namespaces.note(self._key, session.home.root, session.home.salt, self._asked.prompt.transcript.ids)
         await desk.leases.follow(session)
         source = "transcript" if self._asked.prompt.kept.tokens else "template"
-        return Notes(session.id, source, miss, findings)
+        return Notes(session.id, source, counted(self._context, miss), shares, findings)
 
     def drop(self) -> None:
+        self._search.drop()
         self._turn.end()
 
-    def _look_back(self, reply: Reply, report: SequenceReport) -> tuple[Transcript, dict[str, Any] | None]:
+    def _look_back(
+        self, reply: Reply, report: SequenceReport, places: Places
+    ) -> tuple[Transcript, dict[str, Any] | None]:
         """Off the event loop: the transcript after the turn, and why its prompt was not cached further."""
         engine = self._context.engine
         transcript = extended(self._asked, reply, engine.tokenizer)
         if self._asked.messages:
             remember(self._context, self._turn.session.home.root, self._asked, reply, transcript)
         if self._asked.prompt.broken_at is not None:
-            return transcript, template_break(self._asked, self._before, report.cached_tokens, engine.renderer)
-        miss = None if report.miss is None else describe(report.miss, self._asked, engine.renderer)
+            return transcript, template_break(places, self._before, report.cached_tokens)
+        miss = None if report.miss is None else describe(report.miss, places)
         return transcript, miss
+
+
+def counted(context: Context, miss: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The ``miss`` that an answer carries, noted for ``/metrics``."""
+    if miss is not None:
+        context.misses[miss["code"]] += 1
+    return miss
 
 
 def _reply(choice: Delta) -> Reply:

@@ -69,7 +69,8 @@ class EngineCollector(Collector):
         )
         yield _counter("agentcache_computed_tokens", "Positions run", counters.get("computed_tokens", 0))
         yield _counter("agentcache_generation_tokens", "Generated tokens", counters.get("generation_tokens", 0))
-        yield _counters("agentcache_miss", "Why prompts were not cached further", "code", stats.misses)
+        meaning = "Answers whose prompt was not cached further, by the one code that the answer gave as its reason"
+        yield _counters("agentcache_miss", meaning, "code", self._context.misses)
         yield _counters("agentcache_evictions", "Pages that left the cache", "reason", stats.evictions)
         yield _counter("agentcache_preemptions", "Sequences put back for want of pages", counters.get("preemptions", 0))
         yield _counter("agentcache_steps", "Steps of the engine", counters.get("steps", 0))

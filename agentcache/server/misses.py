@@ -33,8 +33,9 @@ class Asked:
     template_kwargs: Mapping[str, Any] | None = None
 
 
-def describe(miss: Miss, asked: Asked, renderer: ChatRenderer) -> dict[str, Any]:
+def describe(miss: Miss, places: Places) -> dict[str, Any]:
     """The ``miss`` of a response: with the message that the first uncached token is in, and its text."""
+    asked, renderer = places.asked, places.renderer
     transcript = asked.prompt.transcript
     data = miss.to_json()
     if miss.was_tokens:
@@ -43,14 +44,15 @@ def describe(miss: Miss, asked: Asked, renderer: ChatRenderer) -> dict[str, Any]
         ids = transcript.ids[miss.at_token : miss.at_token + _SHOWN_TOKENS].tolist()
         return data | {"path": "prompt", "now": renderer.tokenizer.decode(ids, skip_special_tokens=False)[:_SHOWN]}
     position = character_of(asked.prompt, miss.at_token, renderer.tokenizer)
-    index, path = message_at(asked, position, renderer)
+    index, path = places.message_at(position)
     return data | {"message_index": index, "path": path, "now": transcript.text[position : position + _SHOWN]}
 
 
-def template_break(asked: Asked, before: Transcript, cached: int, renderer: ChatRenderer) -> dict[str, Any]:
+def template_break(places: Places, before: Transcript, cached: int) -> dict[str, Any]:
     """The ``miss`` of a turn whose template did not repeat its own beginning."""
+    asked = places.asked
     position = asked.prompt.broken_at or 0
-    index, path = message_at(asked, position, renderer)
+    index, path = places.message_at(position)
     return {
         "code": "template",
         "at_token": cached,
@@ -91,32 +93,47 @@ def character_of(prompt: Prompt, token: int, tokenizer: Tokenizer) -> int:
     return min(character + len(tokenizer.decode(ids, skip_special_tokens=False)), len(prompt.transcript.text))
 
 
-def message_at(asked: Asked, position: int, renderer: ChatRenderer) -> tuple[int | None, str | None]:
-    """Index and path of the message that a character belongs to; nothing for the generation prompt."""
-    text = asked.prompt.transcript.text
-    index: int | None = 0
-    if len(text) > _LONG and position:
-        index = _by_content(asked, position)
-    elif position:
-        index = _by_rendering(asked, position, renderer)
-    if index is None:
-        return None, None
-    message = asked.messages[index]
-    part = next((part for part in ("content", "tool_calls") if message.get(part)), None)
-    return index, f"messages[{index}]" + (f".{part}" if part else "")
+def share_point_list(tokens: Sequence[int], places: Places, page_size: int) -> list[dict[str, Any]]:
+    """``alignment.share_points`` of a response; ``tokens`` in order."""
+    asked, tokenizer = places.asked, places.renderer.tokenizer
+    points = []
+    for token in tokens:
+        path: str | None = "prompt"
+        if asked.messages:
+            _, path = places.message_at(character_of(asked.prompt, token, tokenizer))
+        points.append({"path": path, "token": token, "tail": token % page_size})
+    return points
 
 
-def _by_rendering(asked: Asked, position: int, renderer: ChatRenderer) -> int | None:
-    """Exact; renders a beginning of the conversation a few times."""
+class Places:
+    """Which message a character of a prompt belongs to; remembers what it had to find out."""
 
-    def render_first(count: int) -> str:
-        kwargs = asked.template_kwargs
-        messages = asked.messages[:count]
-        return renderer.render_text(
-            messages, tools=asked.tools, add_generation_prompt=False, template_kwargs=kwargs
-        ).text  # fmt: skip
+    def __init__(self, asked: Asked, renderer: ChatRenderer) -> None:
+        self.asked = asked
+        self.renderer = renderer
+        self._spans = MessageSpans(asked.prompt.transcript.text, len(asked.messages), self._render_first)
 
-    return MessageSpans(asked.prompt.transcript.text, len(asked.messages), render_first).message_at(position)
+    def message_at(self, position: int) -> tuple[int | None, str | None]:
+        """Index and path of the message that a character belongs to; nothing for the generation prompt."""
+        index: int | None = 0
+        if len(self.asked.prompt.transcript.text) > _LONG and position:
+            index = _by_content(self.asked, position)
+        elif position:
+            index = self._spans.message_at(position)
+        if index is None:
+            return None, None
+        message = self.asked.messages[index]
+        part = next((part for part in ("content", "tool_calls") if message.get(part)), None)
+        return index, f"messages[{index}]" + (f".{part}" if part else "")
+
+    def _render_first(self, count: int) -> str:
+        asked = self.asked
+        return self.renderer.render_text(
+            asked.messages[:count],
+            tools=asked.tools,
+            add_generation_prompt=False,
+            template_kwargs=asked.template_kwargs,
+        ).text
 
 
 def _by_content(asked: Asked, position: int) -> int | None:

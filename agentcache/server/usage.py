@@ -19,11 +19,13 @@ class Notes:
 
     Attributes:
         source: ``template``: the ids came from rendering; ``transcript``: from what was generated before.
+        share_points: where the cache knows sequences that part from the prompt (of several prompts, the first).
     """
 
     session: str | None = None
     source: str = "template"
     miss: dict[str, Any] | None = None
+    share_points: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -81,7 +83,7 @@ class Costs:
             "alignment": {
                 "static_tokens": prompt_tokens - sum(tails),
                 "tail_tokens": sum(tails),
-                "share_points": [],
+                "share_points": notes.share_points,
             },
             "findings": notes.findings,
         }

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from agentcache.cache.manager import CacheManager
 from agentcache.engine.core import Bounds, check_request
 from agentcache.engine.loop import EngineInfo, OutputStream
 from agentcache.engine.stats import EngineStats, Metrics
@@ -167,6 +168,9 @@ class StubEngine:
             self.info.num_pages - self.running, self.running, 0, 0, self.info.num_pages, self.running, 0,
             dict(metrics.counters), {}, {"cold": 1}, {}, metrics.histograms,
         )  # fmt: skip
+
+    async def inspect(self, look):
+        return look(CacheManager(1, self.info.page_size))
 
     async def flush(self):
         return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from session_calls import cached
 
 from agentcache.server import misses
@@ -50,3 +52,34 @@ def test_text_of_another_namespace_is_never_quoted(serve):
         chat(client, SYSTEM, "the cache keeps pages", cache_salt="one")
         miss = chat(client, SYSTEM, "the cache keeps values", cache_salt="two")["agentcache"]["miss"]
         assert miss["code"] == "salt" and miss["was"] is None and miss["at_token"] == 0
+
+
+def counts(client) -> dict[str, float]:
+    lines = client.server.http.get("/metrics").text.splitlines()
+    found = [line.split("agentcache_miss_total", 1)[1] for line in lines if line.startswith("agentcache_miss_total")]
+    return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in found}
+
+
+def test_each_answer_is_counted_under_the_one_code_that_it_carries(serve):
+    told: Counter[str] = Counter()
+
+    def note(reply):
+        miss = reply["agentcache"]["miss"]
+        if miss is not None:
+            told[miss["code"]] += 1
+        assert counts(client) == told
+        return miss
+
+    with serve() as client:
+        first = chat(client, SYSTEM, "the cache keeps pages")
+        assert note(first)["code"] == "cold"
+        assert note(chat(client, SYSTEM, "the cache keeps pages")) is None
+        assert note(chat(client, SYSTEM, "the cache keeps values"))["code"] == "diverged"
+        assert note(chat(client, SYSTEM, "the cache keeps pages", cache_salt="s"))["code"] == "salt"
+        client.call("POST", "/v1/cache/flush")
+        assert note(chat(client, SYSTEM, "the cache keeps pages"))["code"] == "evicted"
+        several = {"prompt": [[1] * 20, [2] * 20, [3] * 20], "max_tokens": 1}
+        assert note(client.call("POST", "/v1/completions", several))["code"] == "cold"
+        session = client.create(system="Nobody begins like this.")
+        assert note(client.say(session, "hello"))["code"] == "diverged"
+        assert told == {"cold": 2, "diverged": 2, "salt": 1, "evicted": 1}

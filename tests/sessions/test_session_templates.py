@@ -122,6 +122,7 @@ def test_a_template_that_changes_what_was_said_is_answered_from_a_fresh_renderin
         assert asked(second) == expected and said(second) == reply
         report = second["agentcache"]
         assert report["miss"]["code"] == "template" and report["source"] == "template"
+        assert 'agentcache_miss_total{code="template"} 1.0' in client.server.http.get("/metrics").text
         assert report["miss"]["was"] != report["miss"]["now"] and report["miss"]["message_index"] in {2, 3}
         (finding,) = report["findings"]
         assert finding["code"] == "AC702" and finding["tokens_lost_kind"] == "upper_bound"

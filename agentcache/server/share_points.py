@@ -1,0 +1,141 @@
+"""Where the sequences of a namespace stop being equal to a prompt: the places that page boundaries should fall on.
+
+::
+
+    this prompt    | page | page | p p p a a a | a a ...
+    others         | page | page | p p p b b b | b b ...      share point: token 2 * page_size + 3, tail 3
+                                   [tail]^
+
+The ``tail`` tokens lie in a page that is not shared, because the sequences part inside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+
+from agentcache.cache.hashing import TOKEN_BYTES, pack_tokens
+from agentcache.cache.tokens import PagedTokens
+from agentcache.chat.text import common_length
+from agentcache.errors import EngineStoppedError
+
+if TYPE_CHECKING:
+    from agentcache.cache.prefix_tree import Node, PrefixTree
+    from agentcache.engine.loop import AsyncEngine
+
+MAX_POINTS = 8
+_LOOKED_AT = 64
+"""Pages beside the prompt's own that are compared with it; those that are most like it come first."""
+_BY_TOKENS = attrgetter("tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A place where the cache knows several pages that may follow the prompt's first ``start`` tokens."""
+
+    start: int
+    pages: tuple[bytes, ...]
+    """Packed ids; the prompt's own page may be among them."""
+
+
+def branches_of(tree: PrefixTree, tokens: PagedTokens) -> list[Branch]:
+    """Where the tree branches along ``tokens``.  Changes nothing; O(pages of the prompt that are cached).
+
+    Runs between two steps, so the keys of ``tokens`` should be computed before.
+    """
+    depth, node = _deepest(tree, tokens)
+    branches = []
+    last = True
+    while True:
+        if last or len(node.children) > 1:
+            start = depth * tokens.page_size
+            branches.append(Branch(start, _most_alike(node, _page_at(tokens, start))))
+        if node.parent is None:
+            break
+        last, depth, node = False, depth - (node.page >= 0), node.parent
+    # A page found by its name alone counts only if it hangs from where this prompt begins.
+    return branches if node is tree.match(tokens, 0).node else []
+
+
+def _deepest(tree: PrefixTree, tokens: PagedTokens) -> tuple[int, Node]:
+    """The last page of the prompt that the tree has, and how many those are; found by halving, as no page has gaps before it."""
+    low, high = 0, tokens.num_full_pages
+    while low < high:
+        middle = (low + high + 1) // 2
+        if tree.get(tokens.key(middle - 1)) is None:
+            high = middle - 1
+        else:
+            low = middle
+    found = tree.get(tokens.key(low - 1)) if low else None
+    return (0, tree.match(tokens, 0).node) if found is None else (low, found)
+
+
+def _most_alike(node: Node, page: bytes) -> tuple[bytes, ...]:
+    """Some of the pages that follow ``node``: neighbours in order share the longest beginnings."""
+    place = bisect_left(node.children, page, key=_BY_TOKENS)
+    near = node.children[max(0, place - _LOOKED_AT // 2) : place + _LOOKED_AT // 2]
+    return tuple(child.tokens for child in near)
+
+
+def points_of(branches: Sequence[Branch], tokens: PagedTokens) -> list[int]:
+    """The first token that differs, for each page of the prompt in which others part from it; in order.
+
+    Where they part at several tokens of a page, the one where most do; of many pages, those where most do.
+    """
+    points: list[tuple[int, int]] = []
+    for branch in branches:
+        own = _page_at(tokens, branch.start)
+        partings: Counter[int] = Counter()
+        for page in branch.pages:
+            common = common_length(own, page) // TOKEN_BYTES
+            # Where one only goes on after the other has ended, nothing differs.
+            if common * TOKEN_BYTES < min(len(own), len(page)):
+                partings[common] += 1
+        if partings:
+            common, others = max(partings.items(), key=lambda entry: (entry[1], entry[0]))
+            if branch.start + common:  # what begins differently shares nothing
+                points.append((others, branch.start + common))
+    points.sort(reverse=True)
+    return sorted(token for _, token in points[:MAX_POINTS])
+
+
+def _page_at(tokens: PagedTokens, start: int) -> bytes:
+    """Packed ids of the page that begins at ``start``; shorter at the end of the prompt."""
+    return pack_tokens(tokens[start : start + tokens.page_size])
+
+
+class ShareSearch:
+    """Looks for share points while the request is on its way through the engine, so that no answer waits for it."""
+
+    def __init__(self, engine: AsyncEngine, root: bytes, ids: Sequence[int]) -> None:
+        self._engine = engine
+        self._tokens = PagedTokens(ids, engine.info.page_size, root)
+        self._task: asyncio.Task[list[int]] | None = None
+
+    def start(self) -> None:
+        """On the event loop, right after the request was submitted: others that run at the same time are not seen yet."""
+        self._task = asyncio.ensure_future(self._search())
+
+    async def found(self) -> list[int]:
+        """Tokens, in order; none where the search was not started or the engine has stopped."""
+        return [] if self._task is None else await self._task
+
+    def drop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _search(self) -> list[int]:
+        tokens = self._tokens
+        await run_in_threadpool(tokens.keys, tokens.num_full_pages)  # hashing a long prompt takes milliseconds
+        try:
+            branches = await self._engine.inspect(lambda manager: branches_of(manager.tree, tokens))
+        except EngineStoppedError:
+            return []
+        return points_of(branches, tokens)
