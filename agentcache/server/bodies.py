@@ -79,6 +79,12 @@ class GenerationBody(Body):
     cache_salt: str | None = Field(None, description="text: only requests with the same salt share pages")
     prompt_cache_key: str | None = Field(None, description="text; accepted for compatibility")
     session: str | None = Field(None, description="text: the id of a session")
+    if_turns: Int | None = Field(
+        None, ge=0, description="an integer from 0: how many turns the session must have, or the turn is refused"
+    )
+    turn_id: str | None = Field(
+        None, min_length=1, max_length=64, description="1 to 64 characters: a name of the client's own for this turn"
+    )
 
     @property
     def streaming(self) -> bool:

@@ -38,6 +38,12 @@ class RollbackBody(Body):
     """``POST /v1/sessions/{id}/rollback``"""
 
     to_turn: Int = Field(ge=0, description="an integer from 0: how many turns are kept")
+    if_turns: Int | None = Field(
+        None, ge=0, description="an integer from 0: how many turns the session must have, or nothing is dropped"
+    )
+    only_turn_id: str | None = Field(
+        None, min_length=1, max_length=64, description="1 to 64 characters: the turn_id of the one turn to be dropped"
+    )
 
 
 class WaitBody(Body):

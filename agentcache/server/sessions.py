@@ -18,6 +18,7 @@ from agentcache.server.context import Context
 from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.new_sessions import create_session
 from agentcache.server.openapi import json_request
+from agentcache.server.preconditions import check_rollback
 from agentcache.server.session_bodies import CreateBody, ForkBody, PinBody, RollbackBody, SnapshotBody, WaitBody
 from agentcache.sessions.session import Session
 
@@ -116,6 +117,7 @@ def sessions_router(context: Context) -> APIRouter:
     async def rollback(request: Request, session_id: str) -> dict[str, Any]:
         body = await body_of(request, RollbackBody)
         session = mine(request, session_id)
+        check_rollback(session, body)
         session.rollback(body.to_turn, engine.now())
         await desk.leases.follow(session)
         return session_json(context, session)

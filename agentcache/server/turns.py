@@ -18,6 +18,7 @@ from agentcache.server.endings import TurnEnding
 from agentcache.server.errors import bad_field
 from agentcache.server.misses import Asked
 from agentcache.server.params import sampling_params, split_prompts
+from agentcache.server.preconditions import check_turns
 from agentcache.server.reply import Job, Prompt, Shape, answer
 from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
 
@@ -125,7 +126,9 @@ async def _answer_turn(
     begin = await steps.check(session)
     await _let_a_cut_turn_end(session)
     context.desk.session(body.session, key)  # it may have been deleted meanwhile
+    check_turns(session, body.if_turns)
     turn = begin()
+    turn.turn_id = body.turn_id
     try:
         asked, prompt = await run_in_threadpool(steps.ask, turn)
         job = Job(body, [prompt], params, session.home.root, TurnEnding(context, key, turn, asked))

@@ -49,6 +49,7 @@ class Turn:
         messages: what was sent, and the reply.
         mark, end: where the session's transcript ended with this turn, and the token that ended the reply.
         replaced: the transcript before this turn, where the template did not let it be continued.
+        turn_id: the client's own name of it, by which it can tell its turn from another client's.
     """
 
     messages: tuple[Message, ...]
@@ -56,6 +57,7 @@ class Turn:
     end: EndToken | None
     replaced: Transcript | None
     figures: Figures
+    turn_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         figures = self.figures
@@ -217,6 +219,7 @@ class TurnInFlight:
     Attributes:
         cancel: ends the generation; called when the session is deleted.
         over: set when the turn has ended, committed or not.
+        turn_id: see ``Turn``.
     """
 
     session: Session
@@ -226,6 +229,7 @@ class TurnInFlight:
     committed: bool = False
     cancel: Callable[[], None] | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    turn_id: str | None = None
 
     @property
     def all_messages(self) -> list[Message]:
@@ -259,6 +263,7 @@ class TurnInFlight:
             end=transcript.end,
             replaced=None if prompt.broken_at is None else session.transcript,
             figures=figures,
+            turn_id=self.turn_id,
         )
         session.turns.append(turn)
         session.transcript = transcript

@@ -1,0 +1,47 @@
+"""What a client takes a session to be, checked before it is changed: two clients on one session must not undo each other."""
+
+from __future__ import annotations
+
+from agentcache.server.errors import ApiError
+from agentcache.server.session_bodies import RollbackBody
+from agentcache.sessions.session import Session
+
+
+def check_turns(session: Session, expected: int | None) -> None:
+    """
+    Raises:
+        ApiError: 422, the session has not as many turns as ``expected`` (``None`` expects nothing).
+    """
+    found = len(session.turns)
+    if expected is not None and found != expected:
+        raise _diverged(f"if_turns: got {expected}, and the session has {found} turns", "if_turns")
+
+
+def check_rollback(session: Session, body: RollbackBody) -> None:
+    """
+    ::
+
+        only_turn_id x, to_turn 2:   [ 1 ][ 2 ]        nothing to drop: fine
+                                     [ 1 ][ 2 ][ x ]   x is dropped
+                                     [ 1 ][ 2 ][ y ]   422: y is somebody else's
+                                     [ 1 ]             422: somebody dropped 2
+
+    Raises:
+        ApiError: 422, the session is not what ``if_turns`` and ``only_turn_id`` say.
+    """
+    if session.in_flight is not None:
+        return  # refused by the session itself
+    check_turns(session, body.if_turns)
+    if body.only_turn_id is None:
+        return
+    dropped = [turn.turn_id for turn in session.turns[body.to_turn :]]
+    if len(session.turns) < body.to_turn or dropped not in ([], [body.only_turn_id]):
+        message = (
+            f"only_turn_id: the session has {len(session.turns)} turns, expected the first {body.to_turn}"
+            " and behind them at most the one of that id"
+        )
+        raise _diverged(message, "only_turn_id")
+
+
+def _diverged(message: str, param: str) -> ApiError:
+    return ApiError(422, f"{message}: another client has changed it", param=param, code="session_diverged")
