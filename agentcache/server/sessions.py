@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -9,12 +10,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from agentcache.cache.explain import explain
+from agentcache.cache.explain import Miss, explain
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
 from agentcache.server.auth import api_key
 from agentcache.server.bodies import check
 from agentcache.server.context import Context
+from agentcache.server.errors import bad_field, shown
 from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.new_sessions import create_session
 from agentcache.server.openapi import json_request
@@ -31,7 +33,7 @@ AnyBody = TypeVar("AnyBody", bound=BaseModel)
 
 
 def session_json(context: Context, session: Session) -> dict[str, Any]:
-    """A session as its owner sees it; times in Unix seconds."""
+    """A session as its owner sees it, without what was said; times in Unix seconds."""
     desk = context.desk
     tokens = len(session.transcript)
     pinned_until = desk.leases.until(session)
@@ -53,6 +55,19 @@ def session_json(context: Context, session: Session) -> dict[str, Any]:
     }
 
 
+def wants_messages(request: Request) -> bool:
+    """Whether ``?include=messages`` was asked for.
+
+    Raises:
+        ApiError: 400, something else was.
+    """
+    included = [name for value in request.query_params.getlist("include") for name in value.split(",") if name]
+    for name in included:
+        if name != "messages":
+            raise bad_field("include", f"got {shown(name)}, expected messages")
+    return bool(included)
+
+
 def sessions_router(context: Context) -> APIRouter:
     router = APIRouter(tags=["sessions"], prefix="/v1/sessions")
     desk, engine = context.desk, context.engine
@@ -65,6 +80,16 @@ def sessions_router(context: Context) -> APIRouter:
     def mine(request: Request, session_id: str, *, use: bool = True) -> Session:
         return desk.session(session_id, api_key(request), use=use)
 
+    async def told(session: Session, whole: bool) -> dict[str, Any]:
+        """With what was said in its committed turns; of a raw session, the text that its ids stand for."""
+        state = session_json(context, session)
+        if not whole:
+            return state
+        if not session.head.raw:
+            return state | {"messages": session.messages, "tools": session.head.tools}
+        decode, ids = engine.tokenizer.decode, session.transcript.ids.tolist()
+        return state | {"text": await run_in_threadpool(decode, ids, skip_special_tokens=False)}
+
     async def lease(session: Session, ttl_s: float, event: str, **facts: Any) -> dict[str, Any]:
         granted = await desk.leases.hold(session, ttl_s)
         now = engine.now()
@@ -76,8 +101,9 @@ def sessions_router(context: Context) -> APIRouter:
     async def create(request: Request) -> dict[str, Any]:
         """Of messages (``system``, ``tools``, ``messages``), of raw text (``prompt``), or ``from_snapshot``."""
         context.check_open()
+        whole = wants_messages(request)
         body = await body_of(request, CreateBody)
-        return session_json(context, await create_session(context, body, api_key(request)))
+        return await told(await create_session(context, body, api_key(request)), whole)
 
     @router.get("", summary="The sessions of this key")
     async def sessions(request: Request) -> dict[str, Any]:
@@ -86,8 +112,8 @@ def sessions_router(context: Context) -> APIRouter:
 
     @router.get("/{session_id}", summary="One session")
     async def session(request: Request, session_id: str) -> dict[str, Any]:
-        """Looking at a session does not keep it alive."""
-        return session_json(context, mine(request, session_id, use=False))
+        """With ``?include=messages`` also what was said.  Looking at a session does not keep it alive."""
+        return await told(mine(request, session_id, use=False), wants_messages(request))
 
     @router.get("/{session_id}/explain", summary="What happened to a session, and what of it is cached now")
     async def explained(request: Request, session_id: str) -> dict[str, Any]:
@@ -160,8 +186,37 @@ def sessions_router(context: Context) -> APIRouter:
 
 
 def _cached(manager: CacheManager, tokens: PagedTokens) -> Mapping[str, Any]:
-    """What the device holds of a transcript, and why not more."""
+    """What a turn would find of a transcript, by the tier where it lies, and why not more.  Nothing is moved or read.
+
+    ::
+
+        transcript:  | device | device | host | host | disk | neither ...
+    """
+    size = manager.page_size
     match = manager.tree.match(tokens, len(tokens))
-    held = match.tokens(manager.page_size)
-    why = explain(manager.tree, tokens, match, below=0, tails=manager.tails) if len(tokens) else None
-    return {"tokens": held, "pages": len(match.pages), "miss": None if why is None else why.to_json()}
+    below = _below(manager, tokens, len(match.pages))
+    why: Miss | None = None
+    if not manager.enabled:
+        why = Miss("disabled", 0, "the prefix cache is off")
+    elif len(tokens):
+        why = explain(manager.tree, tokens, match, below=len(below), tails=manager.tails)
+    held = len(match.pages) * size if below else match.tokens(size)
+    pages = Counter(below)
+    return {
+        "tokens": held + len(below) * size,
+        "pages": len(match.pages) + len(below),
+        "tiers": {"device": held, **{name: pages[name] * size for name in ("host", "disk")}},
+        "miss": None if why is None else why.to_json(),
+    }
+
+
+def _below(manager: CacheManager, tokens: PagedTokens, start: int) -> list[str]:
+    """For each page from ``start`` on, the nearest tier that has one of its name, as far as there is no gap."""
+    names: list[str] = []
+    tiers = () if manager.lower is None else manager.lower.tiers
+    for index in range(start, tokens.num_full_pages):
+        name = next((tier.name for tier in tiers if tokens.key(index) in tier), None)
+        if name is None:
+            break
+        names.append(name)
+    return names
