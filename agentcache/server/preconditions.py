@@ -18,10 +18,11 @@ def check_turns(session: Session, expected: int | None) -> None:
 
 
 def check_rollback(session: Session, body: RollbackBody) -> None:
-    """
+    """Where there is nothing to drop all is well: a rollback whose answer was lost may be made again.
+
     ::
 
-        only_turn_id x, to_turn 2:   [ 1 ][ 2 ]        nothing to drop: fine
+        to_turn 2, only_turn_id x:   [ 1 ][ 2 ]        nothing to drop
                                      [ 1 ][ 2 ][ x ]   x is dropped
                                      [ 1 ][ 2 ][ y ]   422: y is somebody else's
                                      [ 1 ]             422: somebody dropped 2
@@ -29,15 +30,15 @@ def check_rollback(session: Session, body: RollbackBody) -> None:
     Raises:
         ApiError: 422, the session is not what ``if_turns`` and ``only_turn_id`` say.
     """
-    if session.in_flight is not None:
-        return  # refused by the session itself
+    found = len(session.turns)
+    if session.in_flight is not None or found == body.to_turn:
+        return  # the session itself refuses the one, and has nothing to do for the other
     check_turns(session, body.if_turns)
-    if body.only_turn_id is None:
-        return
-    dropped = [turn.turn_id for turn in session.turns[body.to_turn :]]
-    if len(session.turns) < body.to_turn or dropped not in ([], [body.only_turn_id]):
+    if body.only_turn_id is not None and [turn.turn_id for turn in session.turns[body.to_turn :]] != [
+        body.only_turn_id
+    ]:
         message = (
-            f"only_turn_id: the session has {len(session.turns)} turns, expected the first {body.to_turn}"
+            f"only_turn_id: the session has {found} turns, expected the first {body.to_turn}"
             " and behind them at most the one of that id"
         )
         raise _diverged(message, "only_turn_id")

@@ -46,8 +46,9 @@ def test_a_rollback_drops_nothing_where_there_are_other_turns(client):
         error = rollback(client, session, 422, to_turn=0, if_turns=wrong)
         assert error["code"] == "session_diverged" and error["param"] == "if_turns"
     assert turns(client, session) == 2
-    client.do(session, "rollback", to_turn=1, if_turns=2)
-    assert turns(client, session) == 1
+    for _ in range(2):  # the second one, as after an answer that was lost, finds nothing to drop
+        client.do(session, "rollback", to_turn=1, if_turns=2)
+        assert turns(client, session) == 1
 
 
 def test_a_client_drops_its_own_turn_and_no_other(client):
