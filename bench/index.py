@@ -13,6 +13,7 @@ import json
 import random
 import statistics
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
@@ -96,19 +97,22 @@ def turns(num_pages: int, rng: random.Random, *, pinned: bool) -> Iterator[Row]:
     """A transcript that grows: acquire, hash and publish 16 new pages, release, and perhaps pin it until the next turn."""
     manager, prompts = filled(num_pages, LONG, rng)
     pages = len(manager.tree)
-    tokens = PagedTokens(prompts[0], PAGE_SIZE, ROOT)
+    transcript = array("I", prompts[0])
+    known = PagedTokens(transcript, PAGE_SIZE, ROOT)
     pins: list[Pin] = []
 
     def keep() -> None:
-        pin = manager.pin(tokens, until=1e9)
+        pin = manager.pin(known, until=1e9)
         assert pin is not None
         pins.append(pin)
         if len(pins) > 1:
             manager.pins.remove(pins.pop(0))
 
     def turn() -> None:
-        lease = acquire(manager, tokens)
-        lease.commit(len(tokens))
+        nonlocal known
+        known = known.continued(transcript)
+        lease = acquire(manager, known)
+        lease.commit(len(known))
         lease.release()
         if pinned:
             keep()
@@ -116,17 +120,16 @@ def turns(num_pages: int, rng: random.Random, *, pinned: bool) -> Iterator[Row]:
     turn()
 
     def grow() -> None:
-        tokens.extend(text(TURN, rng))
+        transcript.extend(text(TURN, rng))
 
     state = "the pin moved on" if pinned else "nothing pinned"
     yield Row(f"session turn at 100,000 tokens, 16 new pages, {state}", pages, median_ms(turn, 40, grow), 0.2)
 
 
-def short_pins(num_pages: int, rng: random.Random) -> Iterator[Row]:
-    """Pin and unpin the end of a chain whose beginning is pinned already."""
-    manager, prompts = filled(num_pages, 64, rng)
+def pins(num_pages: int, prompt_pages: int, rng: random.Random) -> Iterator[Row]:
+    """Pin and unpin a whole chain of which nothing is pinned."""
+    manager, prompts = filled(num_pages, prompt_pages, rng)
     whole = PagedTokens(prompts[0], PAGE_SIZE, ROOT)
-    manager.pin(PagedTokens(prompts[0][: 63 * PAGE_SIZE], PAGE_SIZE, ROOT), until=1e9)
     node = manager.tree.match(whole, len(whole)).node
 
     def pin_and_unpin() -> None:
@@ -135,7 +138,7 @@ def short_pins(num_pages: int, rng: random.Random) -> Iterator[Row]:
             manager.tree.unpin(node, lapsed=False)
 
     each = median_ms(pin_and_unpin) / 200
-    yield Row("pin or unpin one page more of a pinned prefix", len(manager.tree), each, 0.005)
+    yield Row(f"pin or unpin a chain of {prompt_pages:,} pages", len(manager.tree), each, 0.005)
 
 
 def evictions(num_pages: int, rng: random.Random) -> Iterator[Row]:
@@ -155,8 +158,8 @@ def rows() -> Iterator[Row]:
         yield from walks(num_pages, rng)
     for pinned in (False, True):
         yield from turns(100_000, rng, pinned=pinned)
-    for num_pages in (192, 100_032):
-        yield from short_pins(num_pages, rng)
+    for num_pages, prompt_pages in ((192, 64), (100_000, LONG)):
+        yield from pins(num_pages, prompt_pages, rng)
     for num_pages in (192, 2_048, 20_032, 200_000):
         yield from evictions(num_pages, rng)
 

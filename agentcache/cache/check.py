@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agentcache.cache.chains import Chain, Needs
     from agentcache.cache.lease import Lease
     from agentcache.cache.manager import CacheManager
     from agentcache.cache.prefix_tree import Node
@@ -30,16 +31,23 @@ def check_manager(manager: CacheManager) -> list[str]:
         for page in range(manager.pool.num_pages)
         if manager.pool.refs(page) != holders[page]
     ]
-    pinned = Counter(pin.node for pin in manager.pins)
+    pins = Counter(pin.node for pin in manager.pins)
     if manager.tree.num_with_pin > manager.pins.budget:
         faults.append(f"{manager.tree.num_with_pin} pages are pinned, the budget is {manager.pins.budget}")
-    for node in (*nodes, *manager.tree.roots()):
-        expected = ends[node] + sum(child.holders > 0 for child in node.children)
-        if node.holders != expected:
-            faults.append(f"{node} should have {expected} holders")
-        expected = pinned[node] + sum(child.pins > 0 for child in node.children)
-        if node.pins != (0 if node.is_root else expected):
-            faults.append(f"{node} should have {expected} pins, not {node.pins}")
+    heads = (*manager.tree.roots(), *manager.tree.gates())
+    chains = {node.chain for node in (*nodes, *heads, *ends)}
+    faults += _check_needs(chains, ends, "leases", lambda chain: chain.leases)
+    faults += _check_needs(chains, pins, "pins", lambda chain: chain.pins)
+    kept = sum(chain.num_with_pin for chain in chains)
+    if kept != manager.tree.num_with_pin:
+        faults.append(f"{kept} pages have a pin, the counter says {manager.tree.num_with_pin}")
+    if manager.quota is not None:
+        running = {lease.tokens.root for lease in manager.leases()} | {manager.public_root}
+        faults += [
+            f"a namespace at rest keeps {size} pages, its quota is {manager.quota}"
+            for space, size in manager.tree.sizes.items()
+            if size > manager.quota and space not in running
+        ]
     faults += ["a page is announced by a lease that was released" for lease in manager.announced() if lease.closed]
     counts = manager.counts()
     if min(counts.free, counts.live, counts.cached, counts.pinned) < 0:
@@ -49,13 +57,29 @@ def check_manager(manager: CacheManager) -> list[str]:
     return faults
 
 
+def _check_needs(
+    chains: set[Chain], ends: Counter[Node], what: str, needs_of: Callable[[Chain], Needs]
+) -> Iterator[str]:
+    """What is needed of each chain: by what ends in it, and by the chains that hang from it and are needed themselves."""
+    expected: dict[Chain, Counter[int]] = {chain: Counter() for chain in chains}
+    for node, count in ends.items():
+        expected[node.chain][node.depth] += count
+    for chain in chains:
+        if needs_of(chain) and chain.parent is not None:
+            expected[chain.parent][chain.base] += 1
+    for chain, counts in expected.items():
+        needs = needs_of(chain)
+        if dict(counts) != needs.counts or needs.reach != max(counts, default=chain.base):
+            yield f"{what} need {dict(counts)} of a chain, it says {needs.counts} and {needs.reach}"
+
+
 def _check_lease(lease: Lease, page_size: int) -> Iterator[str]:
     if len(set(lease.pages)) != len(lease.pages):
         yield f"a page table lists a page twice: {lease.pages}"
     if lease.computed > lease.capacity:
         yield f"{lease.computed} tokens are computed in room for {lease.capacity}"
     path = lease.node.path()
-    if len(path) != lease.depth:
+    if len(path) != lease.depth or lease.node.depth != lease.depth:
         yield f"a lease published {lease.depth} pages but ends at depth {len(path)}"
     for index, node in enumerate(path):
         if node.tokens != lease.tokens.page_bytes(index):

@@ -25,7 +25,7 @@ from agentcache.cache.pages import PageCopy, PageLoad, PagePool
 from agentcache.cache.pins import Pin, Pins
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree
 from agentcache.cache.tiers import FoundPage, LowerTiers
-from agentcache.cache.tokens import PagedTokens
+from agentcache.cache.tokens import PagedTokens, Trail
 from agentcache.errors import InvariantError
 from agentcache.faults import Faults
 
@@ -57,6 +57,8 @@ class CacheManager:
         enabled: ``False`` never matches and never publishes.
         tails: keep the partly filled last page of a sequence, and copy from pages that are equal only at their beginning.
         pin_budget: how many pages pins may keep; half the pool by default.
+        quota: how many pages of one namespace may stay as cache; what runs may use more.
+        public_root: the namespace that every other one shares; no quota applies to it.
         lower: tiers below the device, and what moves pages between them and it.
         events: where what happens is told.
         faults: where tests make allocation fail.
@@ -70,6 +72,8 @@ class CacheManager:
         enabled: bool = True,
         tails: bool = True,
         pin_budget: int | None = None,
+        quota: int | None = None,
+        public_root: bytes | None = None,
         lower: LowerTiers | None = None,
         events: EventLog | None = None,
         faults: Faults | None = None,
@@ -81,16 +85,19 @@ class CacheManager:
         self.events = events or EventLog()
         self.tails = tails
         self.lower = lower
+        self.quota = quota
+        self.public_root = public_root
         self._pin_budget = num_pages // 2 if pin_budget is None else pin_budget
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: every page is free, every lease and pin is void.  Only while nothing runs."""
         self.pool = PagePool(self.num_pages)
-        self.tree = PrefixTree(self.page_size, remember=max(1024, 2 * self.num_pages))
+        self.tree = PrefixTree(self.page_size, max(1024, 2 * self.num_pages), by_space=self.quota is not None)
         self._leases: set[Lease] = set()
-        self.pins = Pins(self.tree, self._pin_budget, self.events)
+        self.pins = Pins(self.tree, self._pin_budget, self.events, self._keep_quota)
         self._pending: dict[bytes, Lease] = {}
+        self._growing: dict[Node, dict[Lease, None]] = {}
 
     # -- room -----------------------------------------------------------------------------------------------------
 
@@ -121,10 +128,10 @@ class CacheManager:
             raise InvariantError("a page was promised, but none is free or can be evicted")
         return self.pool.allocate()
 
-    def evict(self, reason: str) -> bool:
-        """Free the one page that is least worth keeping; ``False`` when every page is held."""
+    def evict(self, reason: str, space: bytes | None = None) -> bool:
+        """Free the one page (of a namespace) that is least worth keeping; ``False`` when every page is held."""
         used_until = self.tree.clock
-        node = self.tree.evict()
+        node = self.tree.evict(space)
         if node is None:
             return False
         if self.lower is not None:
@@ -193,7 +200,7 @@ class CacheManager:
         self._leases.add(lease)
         lease.computed = (lease.depth + len(found)) * self.page_size
         source = match.partial
-        if source is not None and match.partial_tokens > 0 and need + (not source.holders and not source.pins) <= room:
+        if source is not None and match.partial_tokens > 0 and need + (not source.held and not source.pinned) <= room:
             # The source stays held until the copy has been made, so that it cannot be evicted and overwritten before.
             self.tree.hold(source)
             self.tree.hit(source)
@@ -268,6 +275,7 @@ class CacheManager:
         page = lease.pages[index]
         key = lease.tokens.key(index)
         output = output_from is not None and (index + 1) * self.page_size > output_from
+        self._enter(lease)
         known = self.tree.get(key)
         node = self.tree.insert(lease.node, key, lease.tokens.page_bytes(index), page, output=output)
         if node is None:  # another page has this key: everything from here on stays the sequence's own
@@ -282,11 +290,20 @@ class CacheManager:
             # Someone computed the same page at the same time.  The page table is append-only, so the twin stays in use
             # and is freed with the lease.
             lease.twins.append(page)
+        self._move(lease, node)
+        lease.depth = index + 1
+
+    def _move(self, lease: Lease, node: Node) -> None:
         before = lease.node
         self.tree.hold(node)
-        self.tree.release(before)
         lease.node = node
-        lease.depth = index + 1
+        self.tree.release(before)
+
+    def _enter(self, lease: Lease) -> None:
+        """Step behind the gate where the public part of a sequence ends."""
+        node = self.tree.enter(lease.node, lease.tokens)
+        if node is not lease.node:
+            self._move(lease, node)
 
     def _fork(self, lease: Lease, tokens: PagedTokens) -> Lease:
         self._must_be_open(lease)
@@ -319,7 +336,10 @@ class CacheManager:
         # Last page first, so that the pages of a beginning are reused last.
         for page in (*reversed(lease.pages[lease.depth :]), *lease.twins):
             self.pool.drop(page)
+        if lease.depth and lease.node.has_page and not lease.twins:
+            lease.tokens.trail = Trail(lease.node, lease.pages[: lease.depth])
         self.tree.release(lease.node)
+        self._keep_quota(lease.tokens.root)
 
     def _keep_tail(self, lease: Lease) -> None:
         """Publish the partly filled last page, if what it holds is certain and nobody else holds it.
@@ -336,6 +356,7 @@ class CacheManager:
             return
         page = lease.pages[lease.depth]
         tokens = pack_tokens(lease.tokens[start : lease.computed])
+        self._enter(lease)
         if self.pool.refs(page) > 1 or self.tree.covers(lease.node, tokens):
             return
         key = page_key(lease.node.key, tokens)
@@ -376,14 +397,21 @@ class CacheManager:
 
     def _room_for(self, need: int, match: Match, spare: int) -> int:
         """Pages that a prompt may take beside what it found; pins lapse, oldest first, where that makes it enough."""
-        unkept, pinned = _count_unheld(match.node)
+        unkept, pinned = self.tree.unheld(match.node)
         room = self.available - unkept - spare
         if room < need <= room + self.tree.num_pinned - pinned:
-            while room < need and len(self.pins):
-                self.pins.lapse_oldest("room")
-                unkept, _ = _count_unheld(match.node)
+            while room < need and self.pins.lapse_oldest("room"):
+                unkept, _ = self.tree.unheld(match.node)
                 room = self.available - unkept - spare
         return room
+
+    def _keep_quota(self, space: bytes) -> None:
+        """Evict what a namespace keeps beyond its quota, oldest first; its pins lapse where nothing else can go."""
+        if self.quota is None or space == self.public_root:
+            return
+        while self.tree.sizes[space] > self.quota:
+            if not self.evict("quota", space) and not self.pins.lapse_oldest("quota", space):
+                return
 
     # -- pages being computed -------------------------------------------------------------------------------------
 
@@ -420,14 +448,3 @@ class CacheManager:
     def announced(self) -> Iterator[Lease]:
         """Leases that others wait for."""
         return iter(self._pending.values())
-
-
-def _count_unheld(node: Node) -> tuple[int, int]:
-    """How many nodes a hold on ``node`` would take out of what can be evicted, and out of what is only pinned."""
-    unkept = pinned = 0
-    at: Node | None = node
-    while at is not None and at.parent is not None and not at.holders:
-        pinned += at.pins > 0
-        unkept += at.pins == 0
-        at = at.parent
-    return unkept, pinned

@@ -7,7 +7,7 @@ that needs the room ends them too.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -30,12 +30,16 @@ class Pins:
 
     Args:
         budget: how many pages they may keep in all.
+        ended: told of the namespace in which a pin has ended.
     """
 
-    def __init__(self, tree: PrefixTree, budget: int, events: EventLog) -> None:
+    def __init__(
+        self, tree: PrefixTree, budget: int, events: EventLog, ended: Callable[[bytes], None] = lambda _: None
+    ) -> None:
         self.budget = budget
         self._tree = tree
         self._events = events
+        self._ended = ended
         self._pins: OrderedDict[int, Pin] = OrderedDict()
         self._numbers = count()
 
@@ -51,10 +55,11 @@ class Pins:
 
     def add(self, node: Node, until: float) -> Pin | None:
         """Pin the chain that ends at ``node``, or as much of its beginning as the budget allows; ``None`` for none of it."""
-        path = node.path()[: self.budget]
-        if not path:
+        while node.parent is not None and (node.depth > self.budget or not node.has_page):
+            node = node.parent
+        if node.is_root:
             return None
-        pin = Pin(next(self._numbers), path[-1], until, len(path))
+        pin = Pin(next(self._numbers), node, until, node.depth)
         self._tree.pin(pin.node)
         self._pins[pin.number] = pin
         while self._tree.num_with_pin > self.budget:
@@ -75,11 +80,15 @@ class Pins:
         """When the next pin ends, if there is one."""
         return min((pin.until for pin in self), default=None)
 
-    def lapse_oldest(self, reason: str) -> None:
-        """Raises StopIteration when there is no pin."""
-        self._lapse(next(iter(self)), reason)
+    def lapse_oldest(self, reason: str, space: bytes | None = None) -> bool:
+        """End the oldest pin (on pages of one namespace); whether there was one."""
+        oldest = next((pin for pin in self if space is None or pin.node.chain.space == space), None)
+        if oldest is not None:
+            self._lapse(oldest, reason)
+        return oldest is not None
 
     def _lapse(self, pin: Pin, reason: str) -> None:
         del self._pins[pin.number]
         self._tree.unpin(pin.node, lapsed=reason != "unpinned")
         self._events.add(PinLapsed(pin.pages, reason))
+        self._ended(pin.node.chain.space)

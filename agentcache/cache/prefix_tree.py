@@ -6,22 +6,29 @@
                         │         └─── page          (hashing.py); nodes never split, so a lookup never changes the tree
                         └─── page ── page
 
-A node that a lease ends at is *held*, and so is everything above it: holding the end of a chain protects the whole chain.
-A *pin* protects in the same way, but gives way when running requests need the room.  What is neither held nor pinned may be
-evicted, leaves first (eviction.py).
+A node that a lease ends at is *held*, and so is everything above it: holding the end of a chain protects the whole chain,
+and costs the same however long it is (chains.py).  A *pin* protects in the same way, but gives way when running requests
+need the room.  What is neither held nor pinned may be evicted, leaves first (eviction.py).
 
 The last page of a finished sequence is mostly not full.  It becomes a leaf too, a *tail*: nothing can follow it, but a prompt
 that goes on where it ends copies its tokens instead of computing them.
+
+Where a beginning is public and the rest is not, a *gate* stands between them, one for each namespace: it has no page, and
+nothing of what is behind it can be found, not even in part, except through its own namespace::
+
+    root(public) ── page ── page ──╢ gate(A) ── page ── page
+                              └────╢ gate(B) ── page
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
+from agentcache.cache.chains import Chain
 from agentcache.cache.eviction import EvictionClass, EvictionQueue
 from agentcache.cache.hashing import TOKEN_BYTES, page_key
 from agentcache.cache.tokens import PagedTokens
@@ -33,40 +40,82 @@ class Node:
     """One page of the index.
 
     Attributes:
-        key: chained hash of everything up to the page's end; the namespace root's own key for a root.
-        tokens: packed ids of this page (``hashing.pack_tokens``), fewer than a page in a tail; empty for a root.
-        page: number of the page that holds its keys and values; -1 for a root.
+        key: chained hash of everything up to the page's end; the key of its namespace for a root or a gate.
+        tokens: packed ids of this page (``hashing.pack_tokens``), fewer than a page in a tail; empty for a root or a gate.
+        page: number of the page that holds its keys and values; -1 for a root or a gate.
+        depth: pages from the root to here, this one included.
         children: ordered by ``tokens``, so that the child with the longest common beginning is found by bisection.
-        holders: leases that end here plus children that are held.  Above 0: the node and its page stay.
-        pins: pins that end here plus children that are pinned.
-        lapsed: a pin on it ran out.
+        gates: gates that hang from it (they are not among its children).
+        hits: prompts that ended here, or at a page below that has left.
+        used: the tree's clock when it was used last.
         stored: it was handed to the tiers below.
     """
 
     __slots__ = (
-        "children", "hits", "holders", "key", "lapsed", "output", "page", "parent", "pins", "stored", "tail", "tokens", "used",
+        "chain", "children", "depth", "gates", "hits", "key", "output", "page", "parent", "stored", "tail", "tokens", "used",
     )  # fmt: skip
 
     def __init__(
-        self, key: bytes, parent: Node | None, tokens: bytes, page: int, *, output: bool = False, tail: bool = False
+        self,
+        key: bytes,
+        parent: Node | None,
+        tokens: bytes,
+        page: int,
+        *,
+        output: bool = False,
+        tail: bool = False,
+        space: bytes | None = None,
     ) -> None:
         self.key = key
         self.parent = parent
         self.tokens = tokens
         self.page = page
         self.children: list[Node] = []
-        self.holders = 0
-        self.pins = 0
+        self.gates = 0
         self.hits = 0
         self.output = output
         self.tail = tail
-        self.lapsed = False
         self.stored = False
         self.used = 0
+        self.depth: int = (0 if parent is None else parent.depth) + (page >= 0)
+        self.chain = self._join_chain(space or key)
+
+    def _join_chain(self, space: bytes) -> Chain:
+        """Go on with the parent's chain, or begin one: behind a root or a gate, beside a sibling, or for a tail, which
+        would only be in the way of the page that it becomes."""
+        parent = self.parent
+        if parent is None or self.page < 0:
+            return Chain(self, None if parent is None else parent.chain, self.depth, space)
+        chain = parent.chain
+        if self.tail or chain.end != parent.depth:
+            chain = Chain(None, chain, parent.depth, chain.space)
+        chain.end = self.depth
+        return chain
 
     @property
     def is_root(self) -> bool:
         return self.parent is None
+
+    @property
+    def has_page(self) -> bool:
+        """Whether it is neither a root nor a gate."""
+        return self.page >= 0
+
+    @property
+    def held(self) -> bool:
+        """Whether a lease ends here or below."""
+        return self.depth <= self.chain.leases.reach
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a pin ends here or below."""
+        return self.depth <= self.chain.pins.reach
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether a pin on it ran out."""
+        after, upto = self.chain.lapsed
+        return after < self.depth <= upto
 
     @property
     def eviction_class(self) -> EvictionClass:
@@ -78,20 +127,21 @@ class Node:
 
     @property
     def evictable(self) -> bool:
-        return not (self.holders or self.pins or self.children)
+        return not self.children and not self.gates and not self.chain.keeps(self.depth) and self.page >= 0
 
     def path(self) -> list[Node]:
-        """From the first page to this one; empty for a root."""
+        """Its pages from the first one to this one."""
         nodes: list[Node] = []
-        node = self
-        while node.parent is not None:
-            nodes.append(node)
+        node: Node | None = self
+        while node is not None:
+            if node.has_page:
+                nodes.append(node)
             node = node.parent
         nodes.reverse()
         return nodes
 
     def __repr__(self) -> str:
-        return f"Node(page={self.page}, holders={self.holders}, children={len(self.children)}, hits={self.hits})"
+        return f"Node(page={self.page}, depth={self.depth}, children={len(self.children)}, hits={self.hits})"
 
 
 @dataclass(slots=True)
@@ -119,11 +169,14 @@ class PrefixTree:
     Args:
         page_size: tokens a page.
         remember: how many evicted keys to remember, so that a later miss can say ``evicted``.
+        by_space: whether ``evict`` can be asked for a page of one namespace.
     """
 
-    def __init__(self, page_size: int, remember: int = 1024) -> None:
+    def __init__(self, page_size: int, remember: int = 1024, *, by_space: bool = False) -> None:
         self.page_size = page_size
-        self.queue = EvictionQueue()
+        self.queue = EvictionQueue(by_space=by_space)
+        self.sizes: Counter[bytes] = Counter()
+        """Pages by namespace."""
         self.num_live = 0
         """Nodes that are held."""
         self.num_pinned = 0
@@ -134,6 +187,7 @@ class PrefixTree:
         """Operations so far; ages are counted in it."""
         self._nodes: dict[bytes, Node] = {}
         self._roots: dict[bytes, Node] = {}
+        self._gates: dict[bytes, Node] = {}
         self._evicted: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()
         self._remember = remember
 
@@ -142,6 +196,9 @@ class PrefixTree:
 
     def roots(self) -> Iterator[Node]:
         return iter(self._roots.values())
+
+    def gates(self) -> Iterator[Node]:
+        return iter(self._gates.values())
 
     def nodes(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -160,47 +217,71 @@ class PrefixTree:
 
         Whole pages are compared token by token, whatever their key says.  O(pages matched).
         """
-        size = self.page_size
-        width = size * TOKEN_BYTES
-        count = min(limit, len(tokens)) // size
+        end = min(limit, len(tokens))
+        count = end // self.page_size
         keys = tokens.keys(count)
-        data = tokens.packed()
+        node, pages = self._start(tokens, count)
+        split = tokens.num_public
+        if node.depth < split:
+            stop = min(split, count)
+            node = self._walk(node, pages, keys[node.depth : stop], tokens.packed(node.depth * self.page_size))
+        if node.depth == split and node.has_page:
+            gate = self._gates.get(tokens.gate_key)
+            if gate is None:  # what else follows here is of other namespaces
+                return Match(node, pages)
+            node = gate
+        data = tokens.packed(node.depth * self.page_size)
+        first = node.depth
+        if first >= split:
+            node = self._walk(node, pages, keys[first:count], data)
+        match = Match(node, pages)
+        if node.children:
+            start = (node.depth - first) * self.page_size
+            stop = min(start + self.page_size, end - first * self.page_size)
+            rest = data[start * TOKEN_BYTES : stop * TOKEN_BYTES]
+            match.partial, match.partial_tokens = _longest_common_beginning(node.children, rest)
+        return match
+
+    def _start(self, tokens: PagedTokens, count: int) -> tuple[Node, list[int]]:
+        """Where a walk over ``count`` pages begins, and the pages up to there: where the last one ended, or at the top."""
+        trail = tokens.trail
+        if trail is not None and trail.node.depth <= count and self._nodes.get(trail.node.key) is trail.node:
+            # Only leaves leave the tree, so everything above is there as well, and its tokens were compared before.
+            return trail.node, trail.pages.copy()
+        root = self._roots.get(tokens.top)
+        # A namespace that nobody used becomes known when something in it is held.
+        return root or Node(tokens.top, None, b"", -1), []
+
+    def _walk(self, node: Node, pages: list[int], keys: list[bytes], data: bytes) -> Node:
+        """Go down from ``node`` by ``keys`` while their pages are there and hold the tokens of ``data``."""
+        width = self.page_size * TOKEN_BYTES
         nodes = self._nodes
-        root = self._roots.get(tokens.root)
-        if root is None:  # a namespace that nobody used; it becomes known when something in it is held
-            return Match(Node(tokens.root, None, b"", -1), [])
-        node = root
-        pages: list[int] = []
         start = 0
-        for index in range(count):
-            child = nodes.get(keys[index])
+        for key in keys:
+            child = nodes.get(key)
             if child is None or child.parent is not node or child.tokens != data[start : start + width]:
                 break
             pages.append(child.page)
             node = child
             start += width
-        match = Match(node, pages)
-        if node.children:
-            rest = data[start : min(start + width, min(limit, len(tokens)) * TOKEN_BYTES)]
-            match.partial, match.partial_tokens = _longest_common_beginning(node.children, rest)
-        return match
+        return node
 
     # -- holding --------------------------------------------------------------------------------------------------
 
     def hold(self, node: Node) -> None:
-        """Keep ``node`` and everything above it.  O(nodes that were not held before)."""
+        """Keep ``node`` and everything above it.  O(branches above it)."""
         self.clock += 1
         node.used = self.clock
-        while True:
-            node.holders += 1
-            if node.parent is None:
-                self._roots.setdefault(node.key, node)
+        for chain, depth in _upwards(node):
+            known = bool(chain.leases)
+            before = chain.num_live, chain.num_pinned
+            chain.leases.add(depth)
+            self._recount(chain, *before)
+            if known:
                 return
-            if node.holders > 1:
-                return
-            self.num_live += 1
-            self.num_pinned -= node.pins > 0
-            node = node.parent
+            if chain.parent is None:
+                assert chain.head is not None
+                self._roots.setdefault(chain.head.key, chain.head)
 
     def hit(self, node: Node) -> None:
         """A prompt found ``node`` as the end of what it could reuse."""
@@ -211,42 +292,48 @@ class PrefixTree:
         """One lease less ends at ``node``.  Whatever nobody holds any more may be evicted from now on."""
         self.clock += 1
         node.used = self.clock
-        below: EvictionClass | None = None
-        while True:
-            node.holders -= 1
-            if node.parent is None:
-                self._forget_root(node)
-                return
-            if node.holders:
-                return
-            self.num_live -= 1
-            self.num_pinned += node.pins > 0
-            below = self._place_in_time(node, below)
-            node = node.parent
+        for chain, depth in _upwards(node):
+            before = chain.num_live, chain.num_pinned
+            chain.leases.remove(depth)
+            self._recount(chain, *before)
+            if chain.leases:
+                break
+            if chain.head is not None:
+                self._forget_empty(chain.head)
+        self._queue(node if node.has_page else node.parent)
 
-    def _place_in_time(self, node: Node, below: EvictionClass | None) -> EvictionClass:
-        """Queue a node of a chain that was just let go, going up; ``below`` is the class of the last one queued.
+    def _queue(self, node: Node | None) -> None:
+        """Give a node that was let go its place in time, unless something still keeps it."""
+        if node is not None and node.has_page and not node.chain.keeps(node.depth):
+            self.queue.touch(node)
 
-        The end of the chain gets its place in time, and so does each node above it that stands in a later class: when the
-        class below has been emptied, that place says when the chain was last used.
-        """
-        own = node.eviction_class
-        if node.pins or (below is not None and own <= below):
-            return own if below is None else below
-        node.used = self.clock
-        self.queue.touch(node)
-        return own
+    def _recount(self, chain: Chain, live: int, pinned: int) -> None:
+        self.num_live += chain.num_live - live
+        self.num_pinned += chain.num_pinned - pinned
+
+    def unheld(self, node: Node) -> tuple[int, int]:
+        """How many pages a hold on ``node`` would take out of what can be evicted, and out of what is only pinned."""
+        unkept = pinned = 0
+        for chain, depth in _upwards(node):
+            reach = chain.leases.reach
+            if depth > reach:
+                both = min(depth, chain.pins.reach)
+                pinned += max(0, both - reach)
+                unkept += depth - max(reach, both)
+            if chain.leases:
+                break
+        return unkept, pinned
 
     def pin(self, node: Node) -> None:
-        """Keep ``node`` and everything above it until ``unpin``; may be called several times."""
-        at: Node | None = node
-        while at is not None and at.parent is not None:
-            at.pins += 1
-            if at.pins > 1:
+        """Keep ``node`` and everything above it until ``unpin``; may be called several times.  O(branches above it)."""
+        for chain, depth in _upwards(node):
+            known = bool(chain.pins)
+            kept, before = chain.num_with_pin, (chain.num_live, chain.num_pinned)
+            chain.pins.add(depth)
+            self.num_with_pin += chain.num_with_pin - kept
+            self._recount(chain, *before)
+            if known:
                 return
-            self.num_with_pin += 1
-            self.num_pinned += at.holders == 0
-            at = at.parent
 
     def unpin(self, node: Node, *, lapsed: bool) -> None:
         """One pin less; what nobody keeps any more may be evicted, as if it had just been used.
@@ -255,18 +342,17 @@ class PrefixTree:
             lapsed: the pin ran out or made room, it was not given back.
         """
         self.clock += 1
-        below: EvictionClass | None = None
-        at: Node | None = node
-        while at is not None and at.parent is not None:
-            at.pins -= 1
-            if at.pins:
-                return
-            at.lapsed |= lapsed
-            self.num_with_pin -= 1
-            if at.holders == 0:
-                self.num_pinned -= 1
-                below = self._place_in_time(at, below)
-            at = at.parent
+        node.used = self.clock
+        for chain, depth in _upwards(node):
+            reach, kept, before = chain.pins.reach, chain.num_with_pin, (chain.num_live, chain.num_pinned)
+            chain.pins.remove(depth)
+            self.num_with_pin += chain.num_with_pin - kept
+            self._recount(chain, *before)
+            if lapsed and chain.pins.reach < reach:
+                chain.pin_ran_out(chain.pins.reach, reach)
+            if chain.pins:
+                break
+        self._queue(node)
 
     def touch(self, node: Node) -> None:
         """Make ``node`` the most recently used of its class, if it can be evicted at all."""
@@ -275,9 +361,25 @@ class PrefixTree:
             node.used = self.clock
             self.queue.touch(node)
 
-    def _forget_root(self, root: Node) -> None:
-        if not root.holders and not root.children:
-            self._roots.pop(root.key, None)
+    def _forget_empty(self, head: Node) -> None:
+        """Let a root or a gate go when nothing is behind it and nobody is on his way to put something there."""
+        if head.children or head.gates or head.chain.leases or head.chain.pins:
+            return
+        if head.parent is None:
+            self._roots.pop(head.key, None)
+        elif self._gates.pop(head.key, None) is not None:
+            head.parent.gates -= 1
+
+    def enter(self, node: Node, tokens: PagedTokens) -> Node:
+        """Where the next page of ``tokens`` goes in when its pages so far end at ``node``: behind a gate where the public
+        part ends, and there only.  What is given back is to be held at once."""
+        if not tokens.num_public or node.depth != tokens.num_public or not node.has_page:
+            return node
+        gate = self._gates.get(tokens.gate_key)
+        if gate is None:
+            gate = self._gates[tokens.gate_key] = Node(tokens.gate_key, node, b"", -1, space=tokens.root)
+            node.gates += 1
+        return gate
 
     # -- publishing and evicting ----------------------------------------------------------------------------------
 
@@ -293,6 +395,7 @@ class PrefixTree:
             return known if known.parent is parent and known.tokens == tokens else None
         node = Node(key, parent, tokens, page, output=output, tail=len(tokens) < self.page_size * TOKEN_BYTES)
         self._nodes[key] = node
+        self.sizes[node.chain.space] += 1
         self._evicted.pop(key, None)
         children = parent.children
         children.insert(bisect_left(children, tokens, key=_BY_TOKENS), node)
@@ -314,9 +417,9 @@ class PrefixTree:
         before = siblings[place - 1] if place else None
         return before if before and before.evictable and node.tokens.startswith(before.tokens) else None
 
-    def evict(self) -> Node | None:
-        """Take the next leaf out of the tree; its page is the caller's.  ``None`` when everything is held."""
-        node = self.queue.pop()
+    def evict(self, space: bytes | None = None) -> Node | None:
+        """Take the next leaf (of one namespace) out of the tree; its page is the caller's.  ``None`` when all is held."""
+        node = self.queue.pop(space)
         if node is not None:
             self._take_out(node)
         return node
@@ -329,47 +432,39 @@ class PrefixTree:
     def _take_out(self, node: Node) -> None:
         parent = node.parent
         assert parent is not None  # roots are never queued
+        left = node.eviction_class
         del self._nodes[node.key]
+        self.sizes[node.chain.space] -= 1
+        if not self.sizes[node.chain.space]:
+            del self.sizes[node.chain.space]
         siblings = parent.children
         del siblings[bisect_left(siblings, node.tokens, key=_BY_TOKENS)]
         self._evicted[node.key] = (self.clock, node.lapsed)
         if len(self._evicted) > self._remember:
             self._evicted.popitem(last=False)
-        if parent.is_root:
-            self._forget_root(parent)
+        node.chain.forget(node.depth)
+        above: Node | None = parent
+        if not parent.has_page:
+            self._forget_empty(parent)
+            above = parent.parent
+        if above is None:
             return
         # What was known of the child's use is now known of its parent's.
-        parent.hits = max(parent.hits, node.hits)
-        parent.used = max(parent.used, node.used)
-        if parent.evictable:
-            self.queue.enter_oldest(parent)
+        above.hits = max(above.hits, node.hits)
+        above.used = max(above.used, node.used)
+        if above.evictable:
+            self.queue.enter(above, left)
 
     # -- checks ---------------------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well.  O(n)."""
-        faults = []
+        faults: list[str] = []
         live = pinned = 0
         for key, node in self._nodes.items():
-            parent = node.parent
-            if parent is None:
-                faults.append(f"{node} is a root but is indexed as a page")
-                continue
-            if not parent.is_root and self._nodes.get(parent.key) is not parent:
-                faults.append(f"the parent of {node} has left the tree: not prefix-closed")
-            if sum(child is node for child in parent.children) != 1:
-                faults.append(f"{node} is not exactly once among its parent's children")
-            if node.key != key or page_key(parent.key, node.tokens) != key:
-                faults.append(f"the tokens of {node} do not hash to its key")
-            live += node.holders > 0
-            pinned += node.pins > 0 and not node.holders
-            if node.tail and node.children:
-                faults.append(f"{node} is only partly filled but has children")
-            held_children = sum(child.holders > 0 for child in node.children)
-            if node.holders < held_children:
-                faults.append(f"{node} has fewer holders than held children ({held_children})")
-            if node.evictable and node not in self.queue:
-                faults.append(f"{node} is an unheld leaf that cannot be evicted")
+            faults += self._check_node(key, node)
+            live += node.held
+            pinned += node.pinned and not node.held
         if (live, pinned) != (self.num_live, self.num_pinned):
             faults.append(
                 f"{live} nodes are held and {pinned} pinned, the counters say {self.num_live} and {self.num_pinned}"
@@ -379,10 +474,48 @@ class PrefixTree:
             for node in self.queue.nodes()
             if self._nodes.get(node.key) is not node
         ]
+        if self.sizes != Counter(node.chain.space for node in self._nodes.values()):
+            faults.append(f"the namespaces do not have {dict(self.sizes)} pages")
         faults += [
-            f"root {root} is empty and unheld" for root in self.roots() if not root.children and not root.holders
+            f"{head} is empty and unheld"
+            for head in (*self.roots(), *self.gates())
+            if not (head.children or head.gates or head.chain.leases)
+        ]
+        gates = Counter(gate.parent for gate in self.gates())
+        faults += [
+            f"{node} should have {gates[node]} gates, not {node.gates}"
+            for node in (*self._nodes.values(), *self.roots())
+            if node.gates != gates[node]
         ]
         return faults
+
+    def _check_node(self, key: bytes, node: Node) -> Iterator[str]:
+        parent = node.parent
+        if parent is None:
+            yield f"{node} is a root but is indexed as a page"
+            return
+        if parent.has_page and self._nodes.get(parent.key) is not parent:
+            yield f"the parent of {node} has left the tree: not prefix-closed"
+        if sum(child is node for child in parent.children) != 1:
+            yield f"{node} is not exactly once among its parent's children"
+        if node.key != key or page_key(parent.key, node.tokens) != key:
+            yield f"the tokens of {node} do not hash to its key"
+        if node.tail and (node.children or node.gates):
+            yield f"{node} is only partly filled but something follows it"
+        if node.depth != parent.depth + 1 or not node.chain.base < node.depth <= node.chain.end:
+            yield f"{node} is not where its chain says"
+        if node.evictable and node not in self.queue:
+            yield f"{node} is an unheld leaf that cannot be evicted"
+
+
+def _upwards(node: Node) -> Iterator[tuple[Chain, int]]:
+    """The chains from ``node`` up to its root, each with the depth at which the path goes through it."""
+    chain, depth = node.chain, node.depth
+    while True:
+        yield chain, depth
+        if chain.parent is None:
+            return
+        chain, depth = chain.parent, chain.base
 
 
 def _longest_common_beginning(children: list[Node], rest: bytes) -> tuple[Node | None, int]:

@@ -157,7 +157,7 @@ class LowerTiers:
 
     def store(self, node: Node) -> None:
         """Copy a page to the tiers where it is missing.  A page that cannot be copied is only a page not kept."""
-        if node.tail or node.parent is None:
+        if node.tail or node.parent is None or not node.has_page:
             return
         node.stored = True
         missing = [tier for tier in self.tiers if node.key not in tier]
@@ -176,8 +176,9 @@ class LowerTiers:
     def store_behind(self, node: Node) -> None:
         """A prompt that is used again is worth keeping across a restart: store its pages, the last one first."""
         at: Node | None = node
-        while self._durable and at is not None and at.parent is not None and not at.stored:
-            self.store(at)
+        while self._durable and at is not None and not at.stored:
+            if at.has_page:
+                self.store(at)
             at = at.parent
 
     def save(self, tree: PrefixTree, timeout_s: float) -> None:
@@ -204,14 +205,11 @@ class LowerTiers:
             pages:  | 0 .. start: in the tree | start | start + 1 | ...  missing | not looked at
         """
         found: list[FoundPage] = []
-        parent = tokens.key(start - 1) if start else tokens.root
         for index in range(start, tokens.num_full_pages):
-            key = tokens.key(index)
-            page = self._first(key, parent, tokens.page_bytes(index))
+            page = self._first(tokens.key(index), tokens.parent_key(index), tokens.page_bytes(index))
             if page is None:
                 break
             found.append(page)
-            parent = key
         # The last page first: what is used last leaves last, and the beginning of a chain must outlive its end.
         for entry in reversed(found):
             for tier in self.tiers:

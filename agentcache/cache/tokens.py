@@ -5,9 +5,28 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
-from typing import overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, overload
 
-from agentcache.cache.hashing import TOKEN_BYTES, page_digest
+from agentcache.cache.hashing import TOKEN_BYTES, namespace_root, page_digest
+
+if TYPE_CHECKING:
+    from agentcache.cache.prefix_tree import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """Where a sequence was found to end in the tree: the next walk goes on from there, if the node is still in it."""
+
+    node: Node
+    pages: list[int]
+
+
+class PublicPart(NamedTuple):
+    """The first ``pages`` pages of a sequence, which are keyed under ``root`` and shared by every namespace."""
+
+    root: bytes
+    pages: int
 
 
 class PagedTokens:
@@ -18,21 +37,29 @@ class PagedTokens:
         ids:   t0 t1 t2 t3 | t4 t5 t6 t7 | t8 t9            page_size = 4
         keys:     key(0)   |    key(1)   | (no key: the tail is not full)
 
-    Keys are computed on demand and kept, so a transcript that grows by two pages costs two hashes.
+    Keys are computed on demand and kept, so a transcript that grows by two pages costs two hashes.  Behind a public part
+    the chain of keys goes on from the namespace and the last public key::
+
+        page:     | public, public | own, own ...
+        key of what is before:  public root ──►     gate_key = H(namespace root, key of the last public page) ──►
 
     Args:
         ids: token ids, each from 0 to 2**32 - 1.
         page_size: tokens a page.
         root: the namespace root (``hashing.namespace_root``).
+        public: its public beginning, where it has one.
     """
 
-    __slots__ = ("_ids", "_keys", "page_size", "root")
+    __slots__ = ("_ids", "_keys", "num_public", "page_size", "root", "top", "trail")
 
-    def __init__(self, ids: Iterable[int], page_size: int, root: bytes) -> None:
+    def __init__(self, ids: Iterable[int], page_size: int, root: bytes, public: PublicPart | None = None) -> None:
         self._ids = array("I", ids)
         self._keys: list[bytes] = []
         self.page_size = page_size
         self.root = root
+        self.top, self.num_public = (root, 0) if public is None or not public.pages else public
+        """Root that the first page is keyed under; how many pages are public."""
+        self.trail: Trail | None = None
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -54,21 +81,50 @@ class PagedTokens:
 
     def copy(self) -> PagedTokens:
         """An independent copy that keeps the keys computed so far."""
-        twin = PagedTokens(self._ids, self.page_size, self.root)
-        twin._keys = self._keys.copy()
+        return self.continued(self._ids)
+
+    def continued(self, ids: array[int]) -> PagedTokens:
+        """Those of ``ids``, which may begin like these: then what is known of the common beginning is kept.
+
+        Compares the tokens, O(len(ids)) at memory speed.
+        """
+        twin = PagedTokens((), self.page_size, self.root, PublicPart(self.top, self.num_public))
+        twin._ids = ids[:]
+        common = self._common_pages(ids)
+        twin._keys = self._keys[:common]
+        if self.trail is not None and self.trail.node.depth <= common:
+            twin.trail = self.trail
         return twin
+
+    def _common_pages(self, ids: array[int]) -> int:
+        """Full pages that ``ids`` begins with as well; where they part early, only so many as are cheap to find."""
+        count = min(len(ids), len(self._ids)) // self.page_size
+        mine, other = memoryview(self._ids), memoryview(ids)
+        while count and mine[: count * self.page_size].tobytes() != other[: count * self.page_size].tobytes():
+            count //= 2
+        return count
+
+    @property
+    def gate_key(self) -> bytes:
+        """What the first page behind the public part is keyed under."""
+        return namespace_root("gate", self.root, self.key(self.num_public - 1))
+
+    def parent_key(self, page: int) -> bytes:
+        """Key of what stands before ``page``."""
+        if page == 0:
+            return self.top
+        return self.gate_key if page == self.num_public else self.key(page - 1)
 
     @property
     def num_full_pages(self) -> int:
         return len(self._ids) // self.page_size
 
-    def packed(self) -> bytes:
-        """All ids, 4 bytes little-endian each; page i is bytes [i * page_size * 4, (i + 1) * page_size * 4)."""
-        if sys.byteorder == "little":
-            return self._ids.tobytes()
-        swapped = array("I", self._ids)
-        swapped.byteswap()
-        return swapped.tobytes()
+    def packed(self, start: int = 0) -> bytes:
+        """Ids from ``start`` on, 4 bytes little-endian each; page i is bytes [i * page_size * 4, (i + 1) * page_size * 4)."""
+        ids = self._ids[start:] if start or sys.byteorder == "big" else self._ids
+        if sys.byteorder == "big":
+            ids.byteswap()
+        return ids.tobytes()
 
     def page_bytes(self, page: int) -> bytes:
         """Packed ids of full page ``page``."""
@@ -91,12 +147,15 @@ class PagedTokens:
         if count > self.num_full_pages:
             raise IndexError(f"asked for {count} page keys, only {self.num_full_pages} pages are full")
         if count - done == 1:  # the decode path: one page filled up
-            keys.append(page_digest((keys[-1] if keys else self.root) + self.page_bytes(done)))
+            keys.append(page_digest(self.parent_key(done) + self.page_bytes(done)))
             return keys
         width = self.page_size * TOKEN_BYTES
-        data = self.packed()
-        parent = keys[-1] if keys else self.root
-        for start in range(done * width, count * width, width):
+        data = self.packed(done * self.page_size)
+        if done < self.num_public < count:
+            self.keys(self.num_public)
+            data, done = data[(self.num_public - done) * width :], self.num_public
+        parent = self.parent_key(done)
+        for start in range(0, (count - done) * width, width):
             parent = page_digest(parent + data[start : start + width])
             keys.append(parent)
         return keys

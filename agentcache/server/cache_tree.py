@@ -55,8 +55,13 @@ def runs_of(manager: CacheManager, roots: Collection[bytes], limit: int = MAX_NO
     """What is cached under ``roots``, parents first, and whether some was left out.  Changes nothing."""
     runs: list[Run] = []
     looked = 0
+    # What is behind a public part begins where that ends, and shows no more of it than its length.
+    heads = [*manager.tree.roots(), *manager.tree.gates()]
     waiting: list[tuple[Node, int | None, int, bytes]] = [
-        (child, None, 0, root.key) for root in manager.tree.roots() if root.key in roots for child in root.children
+        (child, None, head.depth * manager.page_size, head.chain.space)
+        for head in heads
+        if head.chain.space in roots
+        for child in head.children
     ]
     waiting.reverse()
     while waiting:
@@ -81,6 +86,6 @@ def runs_of(manager: CacheManager, roots: Collection[bytes], limit: int = MAX_NO
 
 
 def _state(node: Node) -> str:
-    if node.holders:
+    if node.held:
         return "live"
-    return "pinned" if node.pins else "cached"
+    return "pinned" if node.pinned else "cached"

@@ -1,6 +1,7 @@
 """Random lives of leases: after every single operation everything that must hold is checked."""
 
 import random
+from array import array
 from collections import Counter
 
 import pytest
@@ -12,23 +13,37 @@ from replay import fold, states
 from agentcache.cache.hashing import namespace_root
 from agentcache.cache.lease import Lease
 from agentcache.cache.manager import CacheManager
-from agentcache.cache.tokens import PagedTokens
+from agentcache.cache.pins import Pin
+from agentcache.cache.tokens import PagedTokens, PublicPart
 
 ROOTS = [namespace_root("a"), namespace_root("b")]
+PUBLIC = namespace_root("public")
+PUBLIC_IDS = [1, 1, 1, 1, 1, 0, 1, 2]
+
+
+def public_part(ids: list[int], size: int) -> PublicPart:
+    """The full pages that ``ids`` begins with and that everybody may share."""
+    pages = 0
+    while ids[: (pages + 1) * size] == PUBLIC_IDS[: (pages + 1) * size] and (pages + 1) * size <= len(ids):
+        pages += 1
+    return PublicPart(PUBLIC, min(pages, len(PUBLIC_IDS) // size))
 
 
 class World:
     """A manager, its leases, and the slots that its pages stand for (a hash of all tokens up to a position)."""
 
-    def __init__(self, pages: int, size: int) -> None:
-        self.manager = CacheManager(pages, size)
+    def __init__(self, pages: int, size: int, quota: int | None = None) -> None:
+        self.manager = CacheManager(pages, size, quota=quota, public_root=PUBLIC)
+        self.past: dict[tuple[bytes, int], PagedTokens] = {}
+        self.pins: list[Pin] = []
         self.size = size
         self.slots = [[0] * size for _ in range(pages)]
         self.leases: list[Lease] = []
         self.counts: Counter[str] = Counter()
 
     def acquire(self, ids: list[int], root: bytes, reuse: bool, spare: int) -> Lease | None:
-        lease = self.manager.acquire(PagedTokens(ids, self.size, root), reuse=reuse, spare=spare)
+        tokens = self.tokens(ids, root)
+        lease = self.manager.acquire(tokens, reuse=reuse, spare=spare)
         if not isinstance(lease, Lease):
             self.counts[lease.name] += 1
             return None
@@ -38,6 +53,27 @@ class World:
         self.make_copies(lease)
         self.verify(lease)
         return lease
+
+    def tokens(self, ids: list[int], root: bytes) -> PagedTokens:
+        """Fresh ones, or a continuation of what another sequence of the same namespace knows of itself."""
+        public = public_part(ids, self.size)
+        known = self.past.get((root, public.pages))
+        if known is None:
+            self.past[root, public.pages] = tokens = PagedTokens(ids, self.size, root, public)
+        else:
+            self.counts["trail"] += known.trail is not None
+            tokens = known.continued(array("I", ids))
+            assert tokens.keys(len(ids) // self.size) == PagedTokens(ids, self.size, root, public).keys(
+                len(ids) // self.size
+            )
+        self.counts["public"] += public.pages > 0
+        return tokens
+
+    def pin(self, ids: list[int], root: bytes) -> None:
+        pin = self.manager.pin(self.tokens(ids, root), until=1.0)
+        if pin is not None:
+            self.counts["pin"] += 1
+            self.pins.append(pin)
 
     def make_copies(self, lease: Lease) -> None:
         for copy in lease.take_copies():
@@ -73,6 +109,7 @@ class World:
     def release(self, lease: Lease) -> None:
         self.leases.remove(lease)
         lease.release()
+        self.past[lease.tokens.root, lease.tokens.num_public] = lease.tokens
         self.counts["release"] += 1
 
     def verify(self, lease: Lease) -> None:
@@ -108,6 +145,10 @@ def one_operation(world: World, rng: random.Random) -> None:
         world.grow(rng.choice(world.leases), rng.randrange(3))
     elif kind < 0.85 and len(world.leases) < 8:
         world.fork(rng.choice(world.leases))
+    elif kind < 0.90:
+        world.pin(random_prompt(rng), rng.choice(ROOTS))
+    elif kind < 0.92 and world.pins:
+        world.manager.pins.remove(world.pins.pop(rng.randrange(len(world.pins))))
     elif kind < 0.995:
         world.release(rng.choice(world.leases))  # at any moment: also in the middle of a prompt, as an abort does
     else:
@@ -116,13 +157,15 @@ def one_operation(world: World, rng: random.Random) -> None:
 
 def live(seed: int, operations: int) -> Counter[str]:
     rng = random.Random(seed)
-    world = World(rng.randrange(6, 24), rng.choice([1, 2, 4]))
+    world = World(rng.randrange(6, 24), rng.choice([1, 2, 4]), rng.choice([None, None, 5]))
     for _ in range(operations):
         one_operation(world, rng)
         world.check()
     for lease in list(world.leases):
         world.release(lease)
         world.check()
+    world.manager.pins.expire(2.0)
+    world.check()
     world.manager.flush()
     assert world.manager.counts().free == world.manager.pool.num_pages
     return world.counts + Counter(world.manager.events.evictions)
@@ -138,7 +181,21 @@ def test_a_hundred_thousand_operations_keep_every_invariant_and_reach_every_path
     seen: Counter[str] = Counter()
     for seed in range(50):
         seen += live(seed, 2000)
-    for what in ("hit", "cold", "copy", "fork", "release", "room", "IN_FLIGHT", "NO_ROOM", "flush"):
+    for what in (
+        "hit",
+        "cold",
+        "copy",
+        "fork",
+        "release",
+        "room",
+        "IN_FLIGHT",
+        "NO_ROOM",
+        "flush",
+        "trail",
+        "public",
+        "pin",
+        "quota",
+    ):
         assert seen[what] > 50, f"{what} happened only {seen[what]} times: this test no longer covers it"
 
 
