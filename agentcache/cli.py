@@ -23,7 +23,15 @@ T = TypeVar("T")
 _GROUPS: dict[str, tuple[str, ...]] = {
     "model": ("model", "load_format", "device", "dtype", "weights", "threads", "home"),
     "pages": ("page_size", "num_pages", "kv_memory", "max_model_len", "prefix_cache"),
-    "steps": ("prefill_chunk", "max_running", "max_waiting", "schedule", "preempt"),
+    "steps": (
+        "prefill_chunk",
+        "max_running",
+        "max_waiting",
+        "schedule",
+        "max_overtakes",
+        "look_ahead",
+        "preempt",
+    ),
     "tiers": ("host_pages", "disk_dir", "disk_size", "store", "kv_events", "public_prefix"),
     "http": ("host", "port", "api_keys", "max_body", "tool_parser", "allow_special_tokens", "enable_test_hooks"),
 }

@@ -140,6 +140,8 @@ class Request:
     root: bytes
     sink: Sink
     priority: int = 0
+    program: str | None = None
+    """What it is a turn of (a session), inside its namespace: a program's turns keep its place in the queue."""
     arrival: float = 0.0
     """Seconds on the engine's clock; set when the engine takes it in."""
     sequences: list[Sequence] = field(default_factory=list)
@@ -174,6 +176,12 @@ class Sequence:
     cached_pages: int = 0
     computed_tokens: int = 0
     preemptions: int = 0
+    valid_before: int = 0
+    """Positions that had keys and values when it was last preempted."""
+    recomputed: int = 0
+    """Positions that preemptions made it compute again."""
+    secured: int = 0
+    """Room for its first ``secured`` tokens is promised: nobody else gets it, and no victim is made of it before that."""
     miss: Miss | None = None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     first_scheduled: float | None = None

@@ -25,7 +25,6 @@ else:
 
 DEFAULT_ONLY = (
     "weights",
-    "schedule",
     "preempt",
     "store",
     "kv_events",
@@ -84,7 +83,9 @@ class Settings(BaseModel):
     prefill_chunk: int = Field(512, ge=1, description="token budget of one step")
     max_running: int = Field(64, ge=1, le=4096, description="sequences that run at once")
     max_waiting: int = Field(1024, ge=1, description="requests that may wait; beyond it 429")
-    schedule: Literal["fcfs", "hrrn", "longest-prefix"] = Field("fcfs", description="who is admitted first")
+    schedule: Literal["hrrn", "fcfs", "longest-prefix"] = Field("hrrn", description="who is admitted first")
+    max_overtakes: int = Field(16, ge=0, description="how often later requests may be admitted before a waiting one")
+    look_ahead: int = Field(64, ge=1, le=65536, description="waiting requests that one step looks up and tries")
     preempt: Literal["recompute", "swap"] = Field("recompute", description="what happens when pages run out")
 
     # Tiers and neighbours

@@ -59,7 +59,13 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
         lower=_lower_tiers(settings, files, kv, faults),
         faults=faults,
     )
-    limits = Limits(settings.prefill_chunk, settings.max_running, settings.max_waiting)
+    limits = Limits(
+        settings.prefill_chunk,
+        settings.max_running,
+        settings.max_waiting,
+        max_overtakes=settings.max_overtakes,
+        look_ahead=settings.look_ahead,
+    )
     bounds = Bounds(
         max_model_len=max_model_len,
         capacity=min(max_model_len, num_pages * settings.page_size),

@@ -2,14 +2,12 @@
 
 One step::
 
-    plan:   1. every running sequence that has its prompt behind it decodes one token (pages run out -> preempt the last)
-            2. running prompts go on, oldest first, inside what is left of the token budget
-            3. who waits is admitted, preempted ones first, while budget, seats and pages last
+    plan:   1. every running sequence that has its prompt behind it gets room for one token (pages run out -> preemption.py)
+            2. it decodes that token
+            3. running prompts go on, oldest first, inside what is left of the token budget (chunks: Sarathi, OSDI 2024)
+            4. who waits is admitted, preempted ones first, while budget, seats and pages last (waiting.py, policy.py)
     run:    one forward pass over all chunks                                               (the runner)
     commit: keys and values are valid now; full pages are published; forks split off
-
-Running sequences are kept in order of arrival, and victims are taken from the end.  The oldest therefore always moves on,
-so everything that was admitted finishes.
 """
 
 from __future__ import annotations
@@ -22,35 +20,62 @@ from agentcache.cache.lease import Lease
 from agentcache.cache.manager import CacheManager, Refusal
 from agentcache.errors import QueueFullError
 from agentcache.request import Request, Sequence, SequenceState
+from agentcache.scheduler.outlook import announced_keys, look_up, pages_to_grow, room
 from agentcache.scheduler.plan import Chunk, StepPlan
-from agentcache.scheduler.policy import Policy, first_come
+from agentcache.scheduler.policy import Policy, Waiter, first_come
+from agentcache.scheduler.preemption import Costs, choose_victim, final_length, secure, settled
+from agentcache.scheduler.waiting import WaitingQueue
 
 _BY_RANK = attrgetter("rank", "index")
-_LOOK_AHEAD = 64
-"""How many waiting sequences one step looks at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``token_budget``: rows of one step.  Decodes always run; prompts get the rest, and at least a page."""
+    """What a step, the queues and preemption are held to.
+
+    Attributes:
+        token_budget: rows of one step.  Decodes always run; prompts get the rest, and at least a page.
+        max_running: sequences that hold pages at once.
+        max_waiting: requests that may wait for their first admission.
+        max_overtakes: how often a waiting request may be overtaken by later ones of its class.
+        look_ahead: how many waiting requests of a class one step looks up and tries.
+        max_preemptions: how often one sequence may be preempted.
+    """
 
     token_budget: int
     max_running: int
     max_waiting: int
+    max_overtakes: int = 16
+    look_ahead: int = 64
+    max_preemptions: int = 4
 
 
 class Scheduler:
-    """Queues and their sequences; every sequence in ``running`` holds a lease, no other does."""
+    """Queues and their sequences; every sequence in ``running`` holds a lease, no other does.
 
-    def __init__(self, manager: CacheManager, limits: Limits, policy: Policy = first_come) -> None:
+    Args:
+        manager: pages and what is cached in them.
+        limits: see ``Limits``.
+        policy: who is tried first among those who wait.
+        costs: of preempting; decides between victims.
+    """
+
+    def __init__(
+        self, manager: CacheManager, limits: Limits, policy: Policy = first_come, costs: Costs | None = None
+    ) -> None:
         self.manager = manager
         self.limits = limits
-        self.policy = policy
-        self.waiting: list[Sequence] = []
+        self.costs = costs or Costs()
+        self.waiting = WaitingQueue(
+            policy, look_ahead=limits.look_ahead, max_overtakes=limits.max_overtakes, look_up=self._look_up
+        )
         self.preempted: list[Sequence] = []
         self.running: list[Sequence] = []
         self.num_preemptions = 0
+        self.processed = 0
+        """Tokens of all steps so far: the clock that waiting is measured in."""
         self._arrivals = 0
+        self._announced: set[bytes] = set()
 
     @property
     def has_work(self) -> bool:
@@ -75,15 +100,16 @@ class Scheduler:
             sequence.rank = self._arrivals
         for follower in request.sequences[1:]:
             follower.state = SequenceState.FOLLOWING
-        insort(self.waiting, request.sequences[0], key=self.policy)
+        self.waiting.add(request.sequences[0], self.processed)
 
     def finish(self, sequence: Sequence) -> None:
         """Take ``sequence`` out, in whatever state it is, and give its pages back.  Idempotent."""
-        if sequence.state is SequenceState.FINISHED:
-            return
-        for queue in (self.running, self.preempted, self.waiting):
-            if sequence in queue:
-                queue.remove(sequence)
+        if sequence.state is SequenceState.RUNNING:
+            self.running.remove(sequence)
+        elif sequence.state is SequenceState.PREEMPTED:
+            self.preempted.remove(sequence)
+        elif sequence in self.waiting:
+            self.waiting.withdraw(sequence)
         sequence.state = SequenceState.FINISHED
         if sequence.lease is not None:
             sequence.lease.release()
@@ -91,53 +117,108 @@ class Scheduler:
 
     # -- planning -------------------------------------------------------------------------------------------------
 
-    def plan(self) -> StepPlan:
-        """The next step; empty when nothing can run."""
+    def plan(self, *, admit: bool = True) -> StepPlan:
+        """The next step; empty when nothing can run.
+
+        Args:
+            admit: whether anybody who does not run yet may begin.
+        """
         plan = StepPlan()
-        decoding = [sequence for sequence in self.running if _decodes(sequence)]
-        for sequence in decoding:
-            if sequence.state is SequenceState.RUNNING:  # an earlier one may have taken its pages meanwhile
-                self._plan_decode(plan, sequence)
-        budget = self.limits.token_budget - len(plan.chunks)
-        budget = max(budget, min(self.manager.page_size, self.limits.token_budget))
+        decoding = [s for s in tuple(self.running) if s.lease and _decodes(s) and self._may_grow(plan, s)]
+        plan.chunks = [
+            _chunk(sequence, len(sequence.tokens) - 1, 1, (sequence,))
+            for sequence in decoding
+            if sequence.lease  # another may have needed its pages
+        ]
+        budget = max(self.limits.token_budget - len(plan.chunks), self._least_budget)
         for sequence in self.running:
-            if budget > 0 and not _decodes(sequence):
+            if budget <= 0:
+                break
+            if not _decodes(sequence):
                 budget -= self._plan_prefill(plan, sequence, budget)
-        self._admit(plan, budget)
+        if admit and (self.preempted or self.waiting):
+            self._admit(plan, budget)
         return plan
 
-    def _plan_decode(self, plan: StepPlan, sequence: Sequence) -> None:
-        lease = _lease(sequence)
-        try:
-            while not lease.extend(len(sequence.tokens)):
-                victim = self.running[-1]
-                self._preempt(victim)
-                if victim is sequence:
-                    return
-        except Exception as error:  # noqa: BLE001  whatever broke, it breaks this sequence and no other
-            plan.failed.append((sequence, error))
-            return
-        plan.copies += lease.take_copies()
-        plan.chunks.append(_chunk(sequence, lease.computed, 1, (sequence,)))
+    @property
+    def _least_budget(self) -> int:
+        """Rows that prompts get in every step: enough to end a page."""
+        return min(self.manager.page_size, self.limits.token_budget)
 
     def _plan_prefill(self, plan: StepPlan, sequence: Sequence, budget: int) -> int:
-        """Rows taken.  A full hit has nothing left to compute and redoes its last token, read-only."""
+        """Rows taken.  A full hit has nothing left to compute and redoes its last token, read-only.
+
+        A chunk that is not the last of its prompt ends where a page ends, if the budget reaches so far::
+
+            pages:    | ........ | ........ | ........ | ....
+            chunks:        [ first          |          | last ]
+        """
         lease = _lease(sequence)
-        total = len(sequence.tokens)
+        size, total = self.manager.page_size, len(sequence.tokens)
         start = min(lease.computed, total - 1)
-        count = min(total - start, budget)
+        end = min(total, start + budget)
+        if end < total and size <= self.limits.token_budget:
+            end -= end % size
+        if end <= start:
+            return 0  # the budget does not reach the end of a page any more: next step
         samples: tuple[Sequence, ...] = ()
-        if start + count == total and sequence.max_tokens > 0:
+        if end == total and sequence.max_tokens > 0:
             followers = (s for s in sequence.request.sequences if s.state is SequenceState.FOLLOWING)
             samples = (sequence, *followers)
         plan.copies += lease.take_copies()
-        plan.chunks.append(_chunk(sequence, start, count, samples))
-        return count
+        plan.chunks.append(_chunk(sequence, start, end - start, samples))
+        return end - start
+
+    # -- room to grow ---------------------------------------------------------------------------------------------
+
+    def _may_grow(self, plan: StepPlan, sequence: Sequence) -> bool:
+        """Make room for the next token of ``sequence``; ``False`` when it was preempted, failed, or must wait a step."""
+        lease = _lease(sequence)
+        upto = len(sequence.tokens)
+        try:
+            need = pages_to_grow(self.manager, lease, upto)
+            while need:
+                if self._is_free(sequence, need) and lease.extend(upto):
+                    plan.copies += lease.take_copies()
+                    return True
+                if not self._make_room(sequence):
+                    return False
+                need = pages_to_grow(self.manager, lease, upto)  # who shared the tail may be gone
+        except Exception as error:  # noqa: BLE001  whatever broke, it breaks this sequence and no other
+            plan.failed.append((sequence, error))
+            return False
+        return True
+
+    def _is_free(self, sequence: Sequence, need: int) -> bool:
+        """Whether ``sequence`` may take ``need`` pages: its own by promise, or promised to nobody."""
+        if len(sequence.tokens) <= sequence.secured:
+            return True
+        return room(self.manager) - self._promised() >= need
+
+    def _promised(self) -> int:
+        """Pages that are promised to running sequences and not yet theirs."""
+        return sum(self._owed(sequence) for sequence in self.running if sequence.secured)
+
+    def _owed(self, sequence: Sequence) -> int:
+        held = len(sequence.lease.pages) if sequence.lease is not None else 0
+        return max(0, self.manager.pages_for(sequence.secured) - held)
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Preempt somebody for ``sequence``; ``False`` when it cannot go on in this step, or is the victim itself."""
+        unsettled = [s for s in self.running if not settled(s)]
+        candidates = unsettled if settled(sequence) or len(self.running) == 1 else unsettled[1:]
+        victim = choose_victim(self.manager, candidates, self.costs)
+        if victim is None:  # all others are settled: they end without its help, and then there is room
+            return False
+        self._preempt(victim.sequence)
+        return victim.sequence is not sequence
 
     def _preempt(self, sequence: Sequence) -> None:
         """Take the pages back; what was published stays as cache, and the rest is computed again later."""
+        lease = _lease(sequence)
         self.running.remove(sequence)
-        _lease(sequence).release()
+        sequence.valid_before = lease.computed
+        lease.release()
         sequence.lease = None
         sequence.state = SequenceState.PREEMPTED
         sequence.preemptions += 1
@@ -149,33 +230,70 @@ class Scheduler:
     # -- admission ------------------------------------------------------------------------------------------------
 
     def _admit(self, plan: StepPlan, budget: int) -> None:
-        taken = sum(map(_seats, self.running))
-        for queue in (self.preempted, self.waiting):
-            for sequence in queue[:_LOOK_AHEAD]:
-                if budget <= 0 or taken + _seats(sequence) > self.limits.max_running:
-                    return
-                try:
-                    lease = self._acquire(sequence)
-                except Exception as error:  # noqa: BLE001  see _plan_decode
-                    plan.failed.append((sequence, error))
-                    continue
-                if lease is Refusal.NO_ROOM:
-                    return  # nobody overtakes one that waits for room, or it would wait for ever
-                if isinstance(lease, Lease):
-                    queue.remove(sequence)
-                    self._start(sequence, lease)
-                    taken += _seats(sequence)
-                    budget -= self._plan_prefill(plan, sequence, budget)
+        seats = self.limits.max_running - sum(map(_seats, self.running))
+        for sequence in self.preempted[: self.limits.look_ahead]:
+            if budget < self._least_budget or seats < _seats(sequence):
+                return
+            lease = self._try(plan, sequence)
+            if lease is Refusal.NO_ROOM:
+                return  # nobody overtakes one that waits for room, or it would wait for ever
+            if isinstance(lease, Lease):
+                self.preempted.remove(sequence)
+                self._resume(sequence, lease)
+                seats -= _seats(sequence)
+                budget -= self._plan_prefill(plan, sequence, budget)
+        if budget < self._least_budget or seats < 1 or not self.waiting:
+            return
+        self._announced = announced_keys(self.manager)
+        for waiter in self.waiting.candidates(self.processed):
+            sequence = waiter.sequence
+            if seats < _seats(sequence) or self._surely_too_large(waiter):
+                return
+            lease = Refusal.IN_FLIGHT if waiter.in_flight else self._try(plan, sequence)
+            if lease is Refusal.NO_ROOM:
+                return
+            if isinstance(lease, Lease):
+                self.waiting.admit(sequence)
+                self._start(sequence, lease)
+                seats -= _seats(sequence)
+                budget -= self._plan_prefill(plan, sequence, budget)
+            if budget < self._least_budget or seats < 1:
+                return
 
-    def _acquire(self, sequence: Sequence) -> Lease | Refusal:
+    def _look_up(self, waiter: Waiter) -> None:
+        if self.manager.enabled and waiter.sequence.params.prompt_logprobs is None:
+            look_up(self.manager, waiter, self._announced)
+        else:
+            waiter.uncached = waiter.total
+
+    def _surely_too_large(self, waiter: Waiter) -> bool:
+        """Whether even what ``acquire`` could not have would not do; saves walking a long prompt in every step."""
+        need = self.manager.pages_for(waiter.total) - waiter.pages
+        return need > room(self.manager) - self._spare(waiter.sequence)
+
+    def _try(self, plan: StepPlan, sequence: Sequence) -> Lease | Refusal | None:
+        """A lease, or why not now; ``None`` when something broke."""
         # Once output exists, all prompt figures were reported, and nothing forces the prompt to be computed any more.
         every_position = sequence.params.prompt_logprobs is not None and sequence.output_len == 0
-        return self.manager.acquire(
-            sequence.tokens,
-            reuse=not every_position,
-            spare=len(self.running),  # every running sequence can take one more page before anyone is preempted
-            first=sequence.cached_tokens is None,
-        )
+        try:
+            return self.manager.acquire(
+                sequence.tokens,
+                reuse=not every_position,
+                spare=self._spare(sequence),
+                first=sequence.cached_tokens is None,
+            )
+        except Exception as error:  # noqa: BLE001  see _may_grow
+            plan.failed.append((sequence, error))
+            return None
+
+    def _spare(self, sequence: Sequence) -> int:
+        """Pages that must be left when ``sequence`` begins: promises, and one for each that runs, so that admitting somebody
+        does not preempt somebody in the next step."""
+        spare = self._promised() + len(self.running)
+        if sequence.preemptions:
+            growth = secure(sequence, self.limits.max_preemptions)
+            spare += max(0, self.manager.pages_for(growth) - self.manager.pages_for(len(sequence.tokens)))
+        return spare
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:
         sequence.lease = lease
@@ -187,10 +305,17 @@ class Scheduler:
             sequence.miss = lease.miss
         insort(self.running, sequence, key=_BY_RANK)
 
+    def _resume(self, sequence: Sequence, lease: Lease) -> None:
+        sequence.recomputed += max(0, sequence.valid_before - lease.computed)
+        sequence.secured = secure(sequence, self.limits.max_preemptions)
+        lease.publishing &= not settled(sequence)
+        self._start(sequence, lease)
+
     # -- after the step -------------------------------------------------------------------------------------------
 
     def commit(self, plan: StepPlan) -> None:
         """The forward pass of ``plan`` is done: publish, and let followers fork off a finished prompt."""
+        self.processed += plan.num_tokens
         for chunk in plan.chunks:
             sequence = chunk.sequence
             lease = _lease(sequence)
@@ -205,13 +330,13 @@ class Scheduler:
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well."""
         faults = self.manager.check()
+        faults += self.waiting.check()
         for name, queue, state in (
             ("running", self.running, SequenceState.RUNNING),
             ("preempted", self.preempted, SequenceState.PREEMPTED),
-            ("waiting", self.waiting, SequenceState.WAITING),
+            ("waiting", list(self.waiting), SequenceState.WAITING),
         ):
-            order = self.policy if queue is self.waiting else _BY_RANK
-            if queue != sorted(queue, key=order):
+            if state is not SequenceState.WAITING and queue != sorted(queue, key=_BY_RANK):
                 faults.append(f"{name} sequences are out of order")
             faults += [f"a {name} sequence is {s.state.value}" for s in queue if s.state is not state]
             must = queue is self.running
@@ -224,13 +349,20 @@ class Scheduler:
         leased = sum(s.lease is not None for s in self.running)
         if leased != self.manager.num_leases:
             faults.append(f"{self.manager.num_leases} leases are open, {leased} sequences run")
+        return faults + self._check_bounds()
+
+    def _check_bounds(self) -> list[str]:
         pool = self.manager.pool.num_pages
-        faults += [
-            f"a sequence of {len(s.tokens)} tokens waits for a pool of {pool} pages that can never hold it"
+        most = self.limits.max_preemptions
+        return [
+            f"a sequence of {final_length(s)} tokens waits for a pool of {pool} pages that can never hold it"
             for s in (*self.preempted, *self.waiting)
-            if self.manager.pages_for(len(s.tokens)) > pool
+            if self.manager.pages_for(final_length(s)) > pool
+        ] + [
+            f"a sequence was preempted {s.preemptions} times, and no more than {most} times may be"
+            for s in (*self.preempted, *self.running)
+            if s.preemptions > most
         ]
-        return faults
 
 
 def _lease(sequence: Sequence) -> Lease:

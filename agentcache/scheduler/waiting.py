@@ -1,0 +1,207 @@
+"""The queue of those who were never admitted: priority classes, places, and how often each was overtaken.
+
+Inside a class, a request is *overtaken* when one that arrived later is admitted before it.  Nobody is overtaken more than
+``max_overtakes`` times: once that often, it is the next of its class, and the policy is not asked.
+
+Only the first to arrive has to be looked at: whoever overtakes a request also overtakes everybody who arrived before it,
+so counts never grow along the line::
+
+    line, in order of arrival:   [ 16, 16, 9, 9, 2, 0 ]      max_overtakes = 16: the first goes, then the second,
+                                                             then the policy chooses again
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+from itertools import pairwise
+from operator import attrgetter
+
+from agentcache.request import Sequence
+from agentcache.scheduler.policy import Policy, Waiter
+
+_RANK = attrgetter("rank")
+_PLACE = attrgetter("place", "rank")
+
+_PROGRAMS = 65_536
+"""How many programs keep their place; the one that was not heard of for longest loses it."""
+
+
+class Line:
+    """One priority class.
+
+    ``overtaken = admitted + index in the line - base`` holds for each waiter, with ``base`` taken when it joins: an earlier
+    one's admission moves it up by one and leaves the count, a later one's adds one to it.
+    """
+
+    __slots__ = ("_admitted", "_by_place", "order", "turn")
+
+    def __init__(self) -> None:
+        self.order: list[Waiter] = []
+        """In order of arrival."""
+        self.turn = 0
+        """Whose cached tokens are looked up next, beside those of the window."""
+        self._by_place: list[Waiter] = []
+        self._admitted = 0
+
+    def join(self, waiter: Waiter) -> None:
+        """Stand at the end, but by age before everybody whose program came later.
+
+        A program's turn does not queue behind newcomers: it counts as having waited for as long as the oldest of those who
+        stand behind its place.  While nobody does, it has no advantage, however long ago its program began.
+        """
+        waiter.base = self._admitted + len(self.order)
+        self.order.append(waiter)
+        at = bisect_left(self._by_place, _PLACE(waiter), key=_PLACE)
+        if at < len(self._by_place):  # ages never grow along the places, so the next one's is the greatest behind
+            waiter.since = min(waiter.since, self._by_place[at].since)
+        self._by_place.insert(at, waiter)
+
+    def overtaken(self, index: int) -> int:
+        """How many that arrived later than the one at ``index`` were admitted before it."""
+        return self._admitted + index - self.order[index].base
+
+    def admit(self, waiter: Waiter) -> None:
+        self._remove(waiter)
+        self._admitted += 1
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """It leaves without being admitted and has overtaken nobody."""
+        for behind in self.order[self._remove(waiter) :]:
+            behind.base -= 1
+
+    def _remove(self, waiter: Waiter) -> int:
+        index = bisect_left(self.order, waiter.rank, key=_RANK)
+        del self.order[index]
+        del self._by_place[bisect_left(self._by_place, _PLACE(waiter), key=_PLACE)]
+        return index
+
+    def check(self, max_overtakes: int) -> Iterator[str]:
+        """What is broken, in sentences."""
+        counts = [self.overtaken(index) for index in range(len(self.order))]
+        if any(a < b for a, b in pairwise(counts)) or min(counts, default=0) < 0:
+            yield f"requests that wait were overtaken {counts} times, which cannot be"
+        if counts and counts[0] > max_overtakes:
+            yield f"a request was overtaken {counts[0]} times, and no more than {max_overtakes} may be"
+        if sorted(self.order, key=_RANK) != self.order or sorted(self.order, key=_PLACE) != self._by_place:
+            yield "waiting requests are out of order"
+        ages = [waiter.since for waiter in self._by_place]
+        if sorted(ages) != ages:
+            yield "a program's turn stands behind newcomers"
+
+
+class WaitingQueue:
+    """Everybody who waits for the first admission.
+
+    Args:
+        policy: orders those of one class.
+        look_ahead: how many of a class are looked up in the cache and tried in one step.
+        max_overtakes: see above.
+        look_up: refreshes what a waiter says of the cache.
+    """
+
+    def __init__(
+        self, policy: Policy, *, look_ahead: int, max_overtakes: int, look_up: Callable[[Waiter], None]
+    ) -> None:
+        self._policy = policy
+        self._look_ahead = look_ahead
+        self._max_overtakes = max_overtakes
+        self._look_up = look_up
+        self._lines: dict[int, Line] = {}
+        self._waiters: dict[Sequence, Waiter] = {}
+        self._programs: OrderedDict[tuple[bytes, str], int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._waiters)
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence in self._waiters
+
+    def add(self, sequence: Sequence, now: int) -> None:
+        """Queue the first sequence of a request whose rank is set; ``now``: tokens processed so far."""
+        place = self._place(sequence)
+        waiter = Waiter(sequence, sequence.rank, place, since=now, total=len(sequence.tokens))
+        self._look_up(waiter)
+        self._waiters[sequence] = waiter
+        self._lines.setdefault(sequence.request.priority, Line()).join(waiter)
+
+    def _place(self, sequence: Sequence) -> int:
+        program = sequence.request.program
+        if program is None:
+            return sequence.rank
+        name = (sequence.request.root, program)
+        place = self._programs.setdefault(name, sequence.rank)
+        self._programs.move_to_end(name)
+        if len(self._programs) > _PROGRAMS:
+            self._programs.popitem(last=False)
+        return place
+
+    def admit(self, sequence: Sequence) -> None:
+        """It was admitted: everybody of its class who arrived before it was overtaken once."""
+        self._leave(sequence, Line.admit)
+
+    def withdraw(self, sequence: Sequence) -> None:
+        """It ended while it waited."""
+        self._leave(sequence, Line.withdraw)
+
+    def _leave(self, sequence: Sequence, how: Callable[[Line, Waiter], None]) -> None:
+        waiter = self._waiters.pop(sequence)
+        priority = sequence.request.priority
+        line = self._lines[priority]
+        how(line, waiter)
+        if not line.order:
+            del self._lines[priority]
+
+    # -- order ----------------------------------------------------------------------------------------------------
+
+    def candidates(self, now: int) -> Iterator[Waiter]:
+        """Who is to be tried, best first; each is admitted, or passed over, before the next is asked for.
+
+        Smaller priorities go first.  Whoever was overtaken as often as is allowed is next; while it cannot be admitted,
+        nobody of its class is.
+        """
+        for priority in sorted(self._lines):
+            line = self._lines[priority]
+            ranked: Iterator[Waiter] | None = None
+            tried: set[Waiter] = set()
+            while line.order:
+                if line.overtaken(0) >= self._max_overtakes:
+                    choice = None if line.order[0] in tried else line.order[0]
+                else:
+                    ranked = ranked or iter(self._ranked(line, now))
+                    choice = next((w for w in ranked if w not in tried), None)
+                if choice is None:
+                    break
+                tried.add(choice)
+                yield choice
+
+    def _ranked(self, line: Line, now: int) -> list[Waiter]:
+        """The best of a class by what was last known of all, in order of what is true of them now."""
+        policy = self._policy
+        window = line.order
+        if len(window) > self._look_ahead:
+            self._refresh(line)
+            others = [waiter for waiter in window if not waiter.in_flight]
+            window = nsmallest(self._look_ahead, others, key=lambda waiter: policy(waiter, now))
+        for waiter in window:
+            self._look_up(waiter)
+        return sorted(window, key=lambda waiter: policy(waiter, now))
+
+    def _refresh(self, line: Line) -> None:
+        """Look up some of those outside the window too, in turn, so that nobody's figures stay old."""
+        begin = line.turn % len(line.order)
+        for waiter in line.order[begin : begin + self._look_ahead]:
+            self._look_up(waiter)
+        line.turn = begin + self._look_ahead
+
+    def check(self) -> Iterator[str]:
+        """What is broken, in sentences."""
+        for line in self._lines.values():
+            yield from line.check(self._max_overtakes)
+        if sum(len(line.order) for line in self._lines.values()) != len(self._waiters):
+            yield "the lines do not hold exactly those who wait"
