@@ -20,10 +20,11 @@ from agentcache.cache.check import check_manager
 from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageLoaded, PageStored
 from agentcache.cache.explain import Miss, explain
 from agentcache.cache.hashing import pack_tokens, page_key
+from agentcache.cache.in_flight import InFlight, longest_open_page
 from agentcache.cache.lease import Lease
 from agentcache.cache.pages import PageCopy, PageLoad, PagePool
 from agentcache.cache.pins import Pin, Pins
-from agentcache.cache.prefix_tree import Match, Node, PrefixTree
+from agentcache.cache.prefix_tree import Match, Node, PrefixTree, common_tokens
 from agentcache.cache.tiers import FoundPage, LowerTiers
 from agentcache.cache.tokens import PagedTokens, Trail
 from agentcache.errors import InvariantError
@@ -94,10 +95,9 @@ class CacheManager:
         """Forget everything: every page is free, every lease and pin is void.  Only while nothing runs."""
         self.pool = PagePool(self.num_pages)
         self.tree = PrefixTree(self.page_size, max(1024, 2 * self.num_pages), by_space=self.quota is not None)
-        self._leases: set[Lease] = set()
+        self._leases: dict[Lease, None] = {}
         self.pins = Pins(self.tree, self._pin_budget, self.events, self._keep_quota)
-        self._pending: dict[bytes, Lease] = {}
-        self._growing: dict[Node, dict[Lease, None]] = {}
+        self._in_flight = InFlight()
 
     # -- room -----------------------------------------------------------------------------------------------------
 
@@ -163,17 +163,18 @@ class CacheManager:
         total = len(tokens)
         reuse = reuse and self.enabled
         match = self.tree.match(tokens, total) if reuse else Match(self.tree.match(tokens, 0).node, [])
-        if reuse and self._in_flight(tokens, match):
+        if reuse and self.tails:
+            self._look_at_open_pages(tokens, match)
+        if reuse and self._in_flight.awaited(tokens, match):
             return Refusal.IN_FLIGHT
-        size = self.page_size
         # At least one token is left to compute: its row is what the next token is drawn from.
-        most = max(0, total - 1 - len(match.pages) * size) if self.tails else 0
+        most = max(0, total - 1 - len(match.pages) * self.page_size) if self.tails else 0
         match.partial_tokens = min(match.partial_tokens, most)
         need = self.pages_for(total) - len(match.pages)
         room = self._room_for(need, match, spare)
         if need > room:
             # It will be tried again: until then, what it found should not be the next to go.
-            self.tree.touch(match.partial if match.partial_tokens and match.partial is not None else match.node)
+            self.tree.touch(match.partial if match.partial_tokens and isinstance(match.partial, Node) else match.node)
             return Refusal.NO_ROOM
         found = self.lower.find(tokens, len(match.pages)) if reuse and self.lower is not None else []
         if found:
@@ -189,6 +190,13 @@ class CacheManager:
         self._announce(lease)
         return lease
 
+    def _look_at_open_pages(self, tokens: PagedTokens, match: Match) -> None:
+        page = longest_open_page(self._leases, tokens, match)
+        if page is not None:
+            start = len(match.pages) * self.page_size
+            rest = pack_tokens(tokens[start : start + self.page_size])
+            match.partial, match.partial_tokens = page, common_tokens(page.tokens, rest)
+
     def _take(self, tokens: PagedTokens, match: Match, found: list[FoundPage], need: int, room: int) -> Lease:
         """Hold what was matched, take ``need`` of the ``room`` pages there are, and plan what fills them."""
         lease = Lease(self, tokens, match.node, match.pages)
@@ -197,14 +205,17 @@ class CacheManager:
             self.tree.hit(match.node)
             if self.lower is not None:
                 self.lower.store_behind(match.node)
-        self._leases.add(lease)
+        self._leases[lease] = None
         lease.computed = (lease.depth + len(found)) * self.page_size
-        source = match.partial
-        if source is not None and match.partial_tokens > 0 and need + (not source.held and not source.pinned) <= room:
-            # The source stays held until the copy has been made, so that it cannot be evicted and overwritten before.
-            self.tree.hold(source)
-            self.tree.hit(source)
-            lease.source = source
+        source = match.partial if match.partial_tokens else None
+        if isinstance(source, Node):
+            if need + (not source.held and not source.pinned) > room:
+                source = None
+            else:
+                # It stays held until the copy has been made, so that it cannot be evicted and overwritten before.
+                self.tree.hold(source)
+                self.tree.hit(source)
+                lease.source = source
         try:
             for _ in range(need):
                 lease.pages.append(self._allocate())
@@ -214,8 +225,10 @@ class CacheManager:
         # Neighbours in the table are neighbours in memory where that can be had: attention reads those faster.
         lease.pages[lease.depth :] = sorted(lease.pages[lease.depth :])
         self._plan_loads(lease, found)
-        if lease.source is not None:
-            self._copy(lease, lease.source.page, lease.pages[lease.depth], match.partial_tokens)
+        if source is not None:
+            # Copies are made in the order in which they were planned, so a page that is still being filled by a sequence
+            # that is preempted meanwhile is read before anybody writes to it.
+            self._copy(lease, source.page, lease.pages[lease.depth], match.partial_tokens)
             lease.computed += match.partial_tokens
         return lease
 
@@ -264,7 +277,7 @@ class CacheManager:
         lease.computed = computed
         lease.copying = False
         self._drop_source(lease)
-        self._withdraw(lease)
+        self._in_flight.withdraw(lease)
         full = computed // self.page_size
         while self.enabled and lease.publishing and lease.depth < full:
             self._publish(lease, output_from)
@@ -321,7 +334,7 @@ class CacheManager:
         del twin.pages[used:]
         for page in (*twin.pages[twin.depth :], *twin.twins):
             self.pool.share(page)
-        self._leases.add(twin)
+        self._leases[twin] = None
         self.events.add(Forked(used))
         return twin
 
@@ -329,8 +342,8 @@ class CacheManager:
         if lease.closed:
             return
         lease.closed = True
-        self._leases.discard(lease)
-        self._withdraw(lease)
+        self._leases.pop(lease, None)
+        self._in_flight.withdraw(lease)
         self._keep_tail(lease)
         self._drop_source(lease)
         # Last page first, so that the pages of a beginning are reused last.
@@ -391,7 +404,7 @@ class CacheManager:
         """Keep what is cached of ``tokens`` until a time, inside the pin budget; ``None`` when nothing is."""
         match = self.tree.match(tokens, len(tokens))
         node = match.node
-        if match.partial is not None and len(match.pages) * self.page_size + match.partial_tokens == len(tokens):
+        if isinstance(match.partial, Node) and match.tokens(self.page_size) == len(tokens):
             node = match.partial
         return self.pins.add(node, until)
 
@@ -417,19 +430,8 @@ class CacheManager:
 
     def _announce(self, lease: Lease) -> None:
         """Tell that this lease computes its next page now, so that others with the same beginning wait for it."""
-        if not (self.enabled and lease.publishing) or (lease.depth + 1) * self.page_size > len(lease.tokens):
-            return
-        self._pending.setdefault(lease.tokens.key(lease.depth), lease)
-
-    def _withdraw(self, lease: Lease) -> None:
-        if lease.depth < lease.tokens.num_full_pages:
-            key = lease.tokens.key(lease.depth)
-            if self._pending.get(key) is lease:
-                del self._pending[key]
-
-    def _in_flight(self, tokens: PagedTokens, match: Match) -> bool:
-        depth = len(match.pages)
-        return depth < tokens.num_full_pages and tokens.key(depth) in self._pending
+        if self.enabled and lease.publishing:
+            self._in_flight.announce(lease)
 
     def _why_not_further(self, tokens: PagedTokens, match: Match, below: int, *, reuse: bool) -> Miss | None:
         if not self.enabled:
@@ -447,4 +449,4 @@ class CacheManager:
 
     def announced(self) -> Iterator[Lease]:
         """Leases that others wait for."""
-        return iter(self._pending.values())
+        return iter(self._in_flight)

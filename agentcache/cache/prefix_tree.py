@@ -144,6 +144,15 @@ class Node:
         return f"Node(page={self.page}, depth={self.depth}, children={len(self.children)}, hits={self.hits})"
 
 
+@dataclass(frozen=True, slots=True)
+class OpenPage:
+    """A page that a running sequence is still filling; ``tokens`` are the packed ids of what it holds by now."""
+
+    page: int
+    tokens: bytes
+    tail: bool = True
+
+
 @dataclass(slots=True)
 class Match:
     """What the tree knows of a prompt.
@@ -156,7 +165,7 @@ class Match:
 
     node: Node
     pages: list[int]
-    partial: Node | None = None
+    partial: Node | OpenPage | None = None
     partial_tokens: int = 0
 
     def tokens(self, page_size: int) -> int:
@@ -527,13 +536,14 @@ def _longest_common_beginning(children: list[Node], rest: bytes) -> tuple[Node |
     most = 0
     place = bisect_left(children, rest, key=_BY_TOKENS)
     for child in children[max(0, place - 1) : place + 1]:
-        common = _common_tokens(child.tokens, rest)
+        common = common_tokens(child.tokens, rest)
         if common > most:
             best, most = child, common
     return best, most
 
 
-def _common_tokens(a: bytes, b: bytes) -> int:
+def common_tokens(a: bytes, b: bytes) -> int:
+    """How many packed ids both begin with."""
     length = min(len(a), len(b)) // TOKEN_BYTES
     for index in range(length):
         start = index * TOKEN_BYTES

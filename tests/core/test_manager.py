@@ -74,6 +74,44 @@ def test_a_follower_waits_for_the_page_in_flight_and_then_shares_it():
     assert lease.pages[:2] == leader.pages[:2]
 
 
+def test_a_follower_copies_from_the_page_that_the_leader_still_fills():
+    manager = CacheManager(16, SIZE)
+    leader = acquire(manager, range(10))
+    leader.commit(10)
+    leader.tokens.append(50)
+    follower = acquire(manager, range(10))
+    assert (follower.cached_tokens, follower.pages[:2]) == (9, leader.pages[:2])
+    assert follower.take_copies() == [PageCopy(leader.pages[2], follower.pages[2], 1)]
+    assert leader.extend(11) and leader.pages[2] != follower.pages[2]
+    assert not leader.take_copies()  # nobody else reads what it writes behind the prompt
+    leader.commit(11)
+    other = acquire(manager, [*range(10), 50, 51])
+    assert other.cached_tokens == 11
+
+
+def test_the_longer_of_an_open_page_and_a_kept_tail_is_copied_from():
+    manager = CacheManager(16, SIZE)
+    serve(manager, [*range(4), 9, 8, 7])
+    leader = acquire(manager, [*range(4), 9, 8])
+    leader.take_copies()
+    leader.commit(6)
+    assert acquire(manager, [*range(4), 9, 8, 7, 6]).source is not None
+    leader.tokens.append(5)
+    leader.extend(7)
+    leader.commit(7)
+    third = acquire(manager, [*range(4), 9, 8, 5, 1])
+    assert third.cached_tokens == 7 and third.source is None
+
+
+def test_an_open_page_whose_content_is_not_certain_is_not_copied_from():
+    manager = CacheManager(16, SIZE)
+    serve(manager, range(6))
+    copying = acquire(manager, [*range(6), 20])
+    assert copying.copying and copying.computed == 6
+    second = acquire(manager, [*range(6), 20, 21])
+    assert second.cached_tokens == 6 and second.source is copying.source
+
+
 @pytest.mark.parametrize("pages", [1, 2, 3])
 def test_a_full_hit_leaves_one_token_to_redo_and_takes_no_page(pages):
     manager = CacheManager(8, SIZE)
