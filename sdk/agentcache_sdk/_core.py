@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,6 @@ from agentcache_sdk._calls import Steps
 from agentcache_sdk._durations import parse_ttl
 from agentcache_sdk._findings import VOLATILE_ADVICE, volatile_findings
 from agentcache_sdk._options import SessionOptions
-from agentcache_sdk._retry import Repeat
 from agentcache_sdk._transcript import Transcript, transcript_of
 from agentcache_sdk.cache_warnings import CallSite, WarningSink
 from agentcache_sdk.errors import AgentCacheError, APIError, Busy
@@ -67,6 +67,7 @@ class SessionCore:
         id: the server's name of it, once it is opened there.
         raw: continued with text or token ids as they stand, rather than with messages.
         unsettled: a turn was cut, or its answer lost, and the server may have committed it nevertheless.
+        author: what this object calls itself; its turns are named after it, so that it never drops another client's.
     """
 
     options: SessionOptions
@@ -78,6 +79,7 @@ class SessionCore:
     opened: bool = False
     raw: bool = False
     unsettled: bool = False
+    author: str = field(default_factory=lambda: secrets.token_hex(8))
     waits: list[Wait] = field(default_factory=list)
     state: SessionState = SessionState.IDLE
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -155,10 +157,21 @@ class SessionCore:
             raise not_held(verb)
         return self.id
 
+    @property
+    def next_turn(self) -> dict[str, Any]:
+        """What tells the server that a turn is this client's, and which one."""
+        turns = len(self.transcript.turns)
+        return {"if_turns": turns, "turn_id": f"{self.author}.{turns}"}
+
     def settle(self) -> Steps[None]:
-        """After a turn that did not end here: have the server drop it, should it have ended there."""
+        """After a turn that did not end here: have the server drop it, should it have ended there.
+
+        Raises:
+            SessionDiverged: another client has gone on with the session meanwhile; nothing was dropped.
+        """
         if self.id is not None and self.unsettled:
-            yield calls.rollback(self.id, len(self.transcript.turns), Repeat.SETTLING)
+            turn = self.next_turn
+            yield calls.drop_turn(self.id, turn["if_turns"], turn["turn_id"])
             self.unsettled = False
 
     def fork(self, n: int, at_turn: int | None) -> Steps[list[SessionCore]]:
@@ -184,12 +197,12 @@ class SessionCore:
         yield from self.open()
         with self.alone():
             kept = self.transcript.kept(to_turn)
-            if self.id is not None:
-                repeat = Repeat.SETTLING if self.unsettled else Repeat.IF_REFUSED
-                yield calls.rollback(self.id, to_turn, repeat)
+            yield from self.settle()
+            known = len(self.transcript.turns)
+            if self.id is not None and to_turn < known:
+                yield calls.rollback(self.id, to_turn, known)
             with self.lock:
                 self.transcript = kept
-                self.unsettled = False
 
     def wait(self, tool: str, expect_s: float | None) -> Steps[None]:
         """Tell the server that a tool runs."""

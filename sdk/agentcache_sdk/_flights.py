@@ -22,6 +22,8 @@ _FIXED = {
     "messages": "the session keeps its messages; use send(text) and tool_result(...)",
     "prompt": "a raw session is continued by send(text or ids)",
     "session": "the session names itself",
+    "if_turns": "the session says itself how many turns it has seen",
+    "turn_id": "the session names its turns itself",
     "tools": "tools belong to the session: changing them between turns changes the beginning of the prompt",
     "model": "the model belongs to the session",
     "n": "a session continues one reply; fork(n) the session for more",
@@ -127,7 +129,7 @@ class SessionFlight:
         self.sent = core.transcript.new_messages(given.text, given.volatile)
         params = {"max_tokens": given.max_tokens, **given.sampling}
         if core.id is not None:
-            return _calls.chat(self.sent, {"session": core.id, **params})
+            return _calls.chat(self.sent, {"session": core.id, **core.next_turn, **params})
         fixed = {"model": core.options.model, "tools": core.options.tools or None}
         return _calls.chat([*core.transcript.committed, *self.sent], {**fixed, **params})
 
@@ -136,7 +138,8 @@ class SessionFlight:
         if given.volatile:
             raise ValueError("volatile: a raw session has no messages to write it in; make it part of the text")
         text = given.text if given.text is not None else ""
-        return _calls.complete(text, {"session": self.core.id, "max_tokens": given.max_tokens, **given.sampling})
+        fixed = {"session": self.core.id, **self.core.next_turn, "max_tokens": given.max_tokens}
+        return _calls.complete(text, {**fixed, **given.sampling})
 
     def finish(self, turn: Turn) -> Turn:
         core = self.core

@@ -13,13 +13,14 @@ from agentcache_sdk.errors import APIError
 from agentcache_sdk.types import Explanation, Pin, SessionInfo, Snapshot, Wire
 
 SESSIONS = "/v1/sessions"
+_WHOLE = "?include=messages"
 W = TypeVar("W", bound=Wire)
 
 
 def create(fields: Mapping[str, Any]) -> Call[SessionInfo]:
-    """``fields`` that are ``None`` are left out."""
+    """``fields`` that are ``None`` are left out.  Of a snapshot, with the conversation that is in it."""
     body = {key: value for key, value in fields.items() if value is not None}
-    return Call("POST", SESSIONS, _as(SessionInfo), body)
+    return Call("POST", SESSIONS + (_WHOLE if "from_snapshot" in body else ""), _as(SessionInfo), body)
 
 
 def sessions() -> Call[list[SessionInfo]]:
@@ -30,7 +31,8 @@ def sessions() -> Call[list[SessionInfo]]:
 
 
 def info(session_id: str) -> Call[SessionInfo]:
-    return Call("GET", _path(session_id), _as(SessionInfo))
+    """With its conversation."""
+    return Call("GET", _path(session_id) + _WHOLE, _as(SessionInfo))
 
 
 def explain(session_id: str) -> Call[Explanation]:
@@ -48,8 +50,16 @@ def fork(session_id: str, n: int, at_turn: int) -> Call[list[SessionInfo]]:
     return Call("POST", _path(session_id, "fork"), parse, body, Repeat.APPENDING)
 
 
-def rollback(session_id: str, to_turn: int, repeat: Repeat) -> Call[None]:
-    return Call("POST", _path(session_id, "rollback"), _nothing, {"to_turn": to_turn}, repeat)
+def rollback(session_id: str, to_turn: int, if_turns: int) -> Call[None]:
+    """Of a session that must have ``if_turns`` turns; what this client has not seen is not dropped."""
+    body = {"to_turn": to_turn, "if_turns": if_turns}
+    return Call("POST", _path(session_id, "rollback"), _nothing, body)
+
+
+def drop_turn(session_id: str, to_turn: int, turn_id: str) -> Call[None]:
+    """Have the server drop one turn of this client's, should it be there."""
+    body = {"to_turn": to_turn, "only_turn_id": turn_id}
+    return Call("POST", _path(session_id, "rollback"), _nothing, body, Repeat.SETTLING)
 
 
 def wait(session_id: str, tool: str, expect_s: float | None) -> Call[None]:

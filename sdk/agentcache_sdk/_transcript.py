@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from agentcache_sdk._findings import lost_tokens
@@ -35,7 +36,7 @@ class Transcript:
     turns: list[TurnRecord] = field(default_factory=list)
     pending: list[Message] = field(default_factory=list)
     resumed: bool = False
-    """Another client began it: head and first turns are the server's alone, and ``messages`` begins after them."""
+    """Another client began it, and the server does not tell what was said: ``messages`` begins after that."""
 
     @property
     def committed(self) -> list[Message]:
@@ -141,8 +142,13 @@ def volatile_text(volatile: Mapping[str, Any] | None) -> str:
 
 
 def transcript_of(info: SessionInfo) -> Transcript:
-    """What is known of a session that another client began: what its turns cost, but not their messages."""
-    transcript = Transcript(resumed=True)
+    """A session that another client began: what was said, where the server tells it, and what its turns cost."""
+    counts = [turn.messages for turn in info.turns]
+    said = info.messages
+    told = said is not None and sum(counts) <= len(said)
+    rest = iter(said if said is not None and told else ())
+    head = tuple(islice(rest, len(said or ()) - sum(counts))) if told else ()
+    transcript = Transcript(head, resumed=not told and info.kind != "raw")
     for turn in info.turns:
         cost = {"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens}
         cache = CacheReport(**cost, computed_tokens=turn.computed_tokens, miss=turn.miss)
@@ -153,5 +159,6 @@ def transcript_of(info: SessionInfo) -> Transcript:
             prompt_tokens_details=PromptTokensDetails(cached_tokens=turn.cached_tokens),
         )
         lost = lost_tokens(transcript.previous_prompt, cache)
-        transcript.turns.append(TurnRecord((), Turn(usage=usage, cache=cache), lost))
+        messages = tuple(islice(rest, turn.messages))
+        transcript.turns.append(TurnRecord(messages, Turn(usage=usage, cache=cache), lost))
     return transcript

@@ -78,7 +78,11 @@ class NotFound(APIError):
 
 
 class SessionDiverged(APIError):
-    """The session's transcript is not the one that the call assumes."""
+    """The session's transcript is not the one that the call assumes; nothing was changed.
+
+    Another client has added or dropped turns: ``client.resume(session.id)`` goes on from what is there now.  Or a snapshot
+    was made with another model or chat template.
+    """
 
 
 class ContextOverflow(APIError):

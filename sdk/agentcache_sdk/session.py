@@ -19,7 +19,8 @@ class Session:
 
     The server holds the transcript, and a turn sends only what is new.  A server that holds no sessions gets the same
     messages in full with every turn.  A turn that fails, or whose stream is left early, leaves the session as it was.
-    One turn runs at a time: a second one raises ``Busy``.  A session belongs to one client object at a time.
+    One turn runs at a time: a second one raises ``Busy``.  A session that another client has changed meanwhile raises
+    ``SessionDiverged`` and stays as that client left it; ``client.resume(session.id)`` goes on from there.
 
     >>> from agentcache_sdk import Client
     >>> with Client("http://127.0.0.1:8100") as client:

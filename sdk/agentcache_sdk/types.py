@@ -273,13 +273,18 @@ class SessionInfo(Wire):
     expires_at: float | None = None
     pinned_until: float | None = None
     metadata: dict[str, Any] | None = None
+    messages: list[dict[str, Any]] | None = Field(None, repr=False)
+    """All that was said, where the server was asked for it."""
+    text: str | None = Field(None, repr=False)
+    """The same, of a raw session."""
 
 
 class CachedNow(Wire):
-    """How much of a transcript a turn would find on the device, and why not more."""
+    """How much of a transcript a turn would find cached, where it lies, and why not more."""
 
     tokens: int = 0
     pages: int = 0
+    tiers: Tiers | None = None
     miss: Miss | None = None
 
 

@@ -41,7 +41,7 @@ def test_every_snippet_runs_in_order(
         "tokens per turn",
         "last event: rollback",
         "3 pages until 70.5",
-        "2 messages seen by this client",
+        "5 turns, 11 messages",
         "temperature is the matter",
         "now: 22:40\nfiles open: 3",
         "AC101 volatile-time",

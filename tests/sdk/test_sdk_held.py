@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from typing import Any
 
 import httpx
 import pytest
@@ -22,9 +23,15 @@ from agentcache_sdk import (
     NotFound,
     ServerError,
     Session,
+    SessionDiverged,
 )
 
 SYSTEM = "You are a careful engineer. " * 8
+
+
+def without_conditions(body: dict[str, Any]) -> dict[str, Any]:
+    """A turn without what it says of the session's state; those change from object to object."""
+    return {key: value for key, value in body.items() if key not in ("if_turns", "turn_id")}
 
 
 @pytest.fixture
@@ -53,9 +60,10 @@ def test_a_turn_sends_only_what_is_new(wire: WireServer, held: Held, client: Cli
     assert created["tools"][0]["function"]["name"] == "read_file"
     first, second = wire.chats
     user = {"role": "user", "content": "use the tool"}
-    assert first == {"messages": [user], "session": session.id, "temperature": 0}
+    assert without_conditions(first) == {"messages": [user], "session": session.id, "temperature": 0}
+    assert [body["if_turns"] for body in (first, second)] == [0, 1] and first["turn_id"] != second["turn_id"]
     result = {"role": "tool", "tool_call_id": call.id, "content": "three lines"}
-    assert second == {"messages": [result], "session": session.id, "max_tokens": 9}
+    assert without_conditions(second) == {"messages": [result], "session": session.id, "max_tokens": 9}
     assert held.sessions == {}, "the end of the with statement ends the session"
 
 
@@ -141,7 +149,8 @@ def test_a_turn_whose_answer_was_lost_is_dropped_by_the_server_too(
         assert len(only(held).turns) == 2, "the server took the turn for done"
         session.send("three")
         assert [m["content"] for m in wire.prompts[-1]["messages"]][3:] == ["three"]
-        assert only(held).asked == [("rollback", {"to_turn": 1})]
+        lost = wire.chats[1]["turn_id"]
+        assert only(held).asked == [("rollback", {"to_turn": 1, "only_turn_id": lost})]
         session.send("four")
         assert len(only(held).asked) == 1, "only after a turn that is in doubt"
 
@@ -161,7 +170,7 @@ def test_what_follows_a_cut_turn_first_settles_it(wire: WireServer, held: Held, 
             session.snapshot("here")
         assert not wire.faults, "the server needs a moment to see that the client is gone: that is waited for"
         assert session.send("three").text
-        settled = [("rollback", {"to_turn": 1})]
+        settled = [("rollback", {"to_turn": 1, "only_turn_id": wire.chats[1]["turn_id"]})]
         assert only(held).asked == settled + ([] if use == "rollback" else [("snapshot", {"name": "here"})])
 
 
@@ -294,24 +303,118 @@ def test_snapshots_are_restored_as_new_sessions(wire: WireServer, held: Held, cl
 
 
 def test_a_resumed_session_goes_on_where_another_client_left_it(wire: WireServer, held: Held, client: Client) -> None:
-    first = client.session(SYSTEM)
+    def read_file(path: str) -> str:
+        return path
+
+    first = client.session(SYSTEM, [read_file])
     sent = first.send("one")
-    assert first.id is not None
-    with Client(wire.url) as elsewhere, elsewhere.resume(first.id) as session:
-        assert (session.id, session.mark(), session.messages) == (first.id, 1, ())
+    call = first.send("use the tool").tool_calls[0]
+    with Client(wire.url) as elsewhere, elsewhere.resume(first.id or "") as session:
+        assert (session.id, session.mark()) == (first.id, 2)
+        assert session.messages == first.messages
+        with pytest.raises(ValueError, match=rf"expected one of \['{call.id}'\]"):
+            session.tool_result("another", "x")
+        session.tool_result(call.id, "three lines")
+        session.send()
+        assert [m["role"] for m in session.messages][3:] == ["user", "assistant", "tool", "assistant"]
+        assert session.report().rows[0].sent == sent.usage.prompt_tokens
+        session.rollback(1)
+        assert session.messages == first.messages[:3]
+        (fork,) = session.fork(at_turn=0)
+        assert [m["content"] for m in fork.messages] == [SYSTEM]
+        fork.close()
+    assert held.sessions == {}
+    with pytest.raises(NotFound, match="session_not_found"):
+        client.resume(first.id or "").open()
+    with pytest.raises(AgentCacheError, match="open the session first"):
+        client.resume(first.id or "").tool_result("a", "b")
+
+
+def test_a_restored_session_has_its_messages(wire: WireServer, held: Held, client: Client) -> None:
+    with client.session(SYSTEM) as session:
+        session.send("one")
+        session.snapshot("after-one")
+        kept = session.messages
+        with client.restore("after-one") as restored:
+            assert restored.messages == kept
+            restored.rollback(0)
+            assert restored.messages == kept[:1]
+    assert [seen.path for seen in wire.requests if seen.method == "POST" and "sessions?" in seen.path] == [
+        "/v1/sessions?include=messages"
+    ]
+
+
+def test_the_messages_of_a_server_that_does_not_tell_them_begin_where_this_client_took_it_up(
+    wire: WireServer, held: Held, client: Client
+) -> None:
+    held.tells = False
+    first = client.session(SYSTEM)
+    first.send("one")
+    with Client(wire.url) as elsewhere, elsewhere.resume(first.id or "") as session:
+        assert (session.mark(), session.messages) == (1, ())
         session.send("two")
         assert wire.prompts[-1]["messages"][0]["content"] == SYSTEM
         assert [m["role"] for m in session.messages] == ["user", "assistant"]
-        assert session.report().rows[0].sent == sent.usage.prompt_tokens
         session.rollback(1)
         assert session.messages == ()
         session.tool_result("call_of_another_client", "kept: only the other client saw the calls")
         session.send()
-    assert held.sessions == {}
-    with pytest.raises(NotFound, match="session_not_found"):
-        client.resume(first.id).open()
-    with pytest.raises(AgentCacheError, match="open the session first"):
-        client.resume(first.id).tool_result("a", "b")
+
+
+def test_a_client_that_lags_behind_is_told_so_and_changes_nothing(wire: WireServer, held: Held, client: Client) -> None:
+    with client.session(SYSTEM) as mine, client.resume(mine.open().id or "") as theirs:
+        mine.send("one")
+        for act in (lambda: theirs.send("two"), lambda: theirs.stream("two").__enter__()):
+            with pytest.raises(SessionDiverged):
+                act()
+        assert theirs.messages == mine.messages[:1]
+        mine.send("two")
+        with client.resume(mine.id or "") as third:
+            third.send("three")
+            for act in (lambda: mine.rollback(1), lambda: mine.rollback(0), lambda: mine.send("four")):
+                with pytest.raises(SessionDiverged):
+                    act()
+            assert (len(only(held).turns), mine.mark()) == (3, 2)
+            third.rollback(1)
+            assert len(only(held).turns) == 1
+
+
+@pytest.mark.parametrize("fault", [sdk_wire.drop, sdk_wire.commit_then_drop], ids=["never came", "was committed"])
+def test_settling_a_lost_turn_never_drops_another_clients(
+    wire: WireServer, held: Held, client: Client, fault: Any
+) -> None:
+    with client.session(SYSTEM) as mine:
+        mine.send("one")
+        wire.faults.append(fault)
+        with pytest.raises(ConnectionFailed):
+            mine.send("two")
+        client.resume(mine.id or "").send("of another client")
+        added = [turn["added"][0]["content"] for turn in only(held).turns]
+        for act in (lambda: mine.send("two"), lambda: mine.rollback(0), lambda: mine.snapshot("s")):
+            with pytest.raises(SessionDiverged):
+                act()
+        assert [turn["added"][0]["content"] for turn in only(held).turns] == added
+        assert added[-1] == "of another client"
+        with client.resume(mine.id or "") as again:
+            assert again.send("two").text
+
+
+def test_a_rollback_whose_answer_was_lost_can_be_made_again(wire: WireServer, held: Held, client: Client) -> None:
+    def roll_back_then_drop(handler: sdk_wire.Handler) -> bool:
+        held.answer("POST", handler.path, handler.body)
+        handler.reset()
+        return False
+
+    with client.session(SYSTEM) as session:
+        session.send("one")
+        session.send("two")
+        wire.faults.append(roll_back_then_drop)
+        with pytest.raises(ConnectionFailed):
+            session.rollback(1)
+        assert session.mark() == 2
+        session.rollback(1)
+        assert session.send("three").text
+        assert len(only(held).turns) == 2
 
 
 def test_a_raw_session_sends_ids_and_text_as_they_are(wire: WireServer, held: Held, client: Client) -> None:
@@ -409,7 +512,7 @@ def test_the_asynchronous_twin_makes_the_same_requests(wire: WireServer, held: H
 
     def requests() -> list[tuple[str, str, object]]:
         """Ids numbered in the order in which they first appear."""
-        seen = [(seen.method, seen.path, json.dumps(seen.body)) for seen in wire.requests]
+        seen = [(seen.method, seen.path, json.dumps(without_conditions(seen.body or {}))) for seen in wire.requests]
         wire.requests.clear()
         ids: dict[str, str] = {}
         for _, _, body in seen:
@@ -441,7 +544,8 @@ def test_a_cancelled_turn_is_settled_before_the_next(wire: WireServer, held: Hel
                 await asyncio.wait_for(session.send("two"), 0.2)
             await session.send("three")
             assert [m["role"] for m in session.messages] == ["system", *["user", "assistant"] * 2]
-            assert only(held).asked == [("rollback", {"to_turn": 1})]
+            lost = wire.chats[1]["turn_id"]
+            assert only(held).asked == [("rollback", {"to_turn": 1, "only_turn_id": lost})]
 
     asyncio.run(run())
 
@@ -455,4 +559,4 @@ def test_an_id_is_one_part_of_the_path(held: Held) -> None:
 
     with Client("http://test", transport=httpx.MockTransport(answer)) as client, pytest.raises(NotFound):
         client.resume("../cache/flush").open()
-    assert seen == [b"/v1/sessions/..%2Fcache%2Fflush"]
+    assert seen == [b"/v1/sessions/..%2Fcache%2Fflush?include=messages"]

@@ -414,6 +414,54 @@ def test_a_session_goes_on_in_another_client_and_belongs_to_its_key(serve: Start
             Branch(resumed, reference, branch.known).say(ids(3, "c"), 5)
 
 
+def test_a_resumed_or_restored_session_has_the_messages_of_the_whole_conversation(serve: Start) -> None:
+    async def resumed(url: str, session_id: str) -> tuple[dict[str, Any], ...]:
+        async with AsyncClient(url) as client:
+            session = await client.resume(session_id).open()
+            await session.send("Three.", max_tokens=3)
+            await session.rollback(2)
+            return session.messages
+
+    with serve(num_pages=64) as server, Client(server.url) as client, client.session("Be brief.") as session:
+        session.send("One.", max_tokens=5)
+        session.send("Two.", max_tokens=5)
+        session.snapshot("two")
+        with client.restore("two") as restored:
+            assert restored.messages == session.messages
+            (fork,) = restored.fork(at_turn=1)
+            assert fork.messages == session.messages[:3]
+            fork.close()
+        assert asyncio.run(resumed(server.url, session.id or "")) == session.messages
+        assert session.send("Four.", max_tokens=2).usage.prompt_tokens > 20
+
+
+def test_two_clients_never_undo_each_others_turns(serve: Start, reference: Reference) -> None:
+    head, lost = ids(60, "head"), ids(64, "lost")
+    with serve(num_pages=128) as server, Client(server.url) as client:
+        for wait_s in (0.0, 0.002, 0.02, 0.1):
+            with client.session(prompt=head) as mine, Client(server.url) as elsewhere:
+                Branch(mine, reference, head).say(ids(2, "first"), 4)
+                theirs = elsewhere.resume(mine.id or "").open()
+                with mine.stream(lost, max_tokens=900) as stream:
+                    time.sleep(wait_s)
+                    stream.close()
+                said = None
+                while said is None:
+                    try:
+                        said = theirs.send(ids(3, "theirs"), max_tokens=4, **IDS)
+                    except Busy:
+                        time.sleep(0.01)
+                for act in (lambda: mine.send([1], max_tokens=1), lambda: mine.rollback(0)):
+                    with pytest.raises(SessionDiverged, match="another client has changed it"):
+                        act()
+                turns = theirs.explain().turns
+                assert [turn.completion_tokens for turn in turns] == [4, 4]
+                assert mine.mark() == 1
+                with client.resume(mine.id or "") as again:
+                    known = [*said.raw["prompt_token_ids"], *(said.token_ids or [])]
+                    Branch(again, reference, known).say(ids(1, "again"), 4)
+
+
 def test_a_lost_session_goes_on_from_its_messages(serve: Start) -> None:
     with serve(num_pages=64) as server, Client(server.url) as client, client.session("Be brief.", ttl=60) as session:
         session.send("Hello.", max_tokens=5)

@@ -28,6 +28,9 @@ class HeldSession:
             return body | {"prompt": "".join(m["content"] for m in [*self.head, *added]) + str(body["prompt"])}
         return body | {"messages": [*self.head, *added, *body["messages"]], "tools": self.tools}
 
+    def messages(self) -> list[dict[str, Any]]:
+        return [*self.head, *(message for turn in self.turns for message in turn["added"])]
+
     def commit(self, whole: dict[str, Any], reply: dict[str, Any], figures: dict[str, int]) -> None:
         before = len(self.head) + sum(len(turn["added"]) for turn in self.turns)
         if self.raw:
@@ -36,12 +39,13 @@ class HeldSession:
         else:
             # As a server that renders the reply: what the client does not send again must not be lost.
             added = [*whole["messages"][before:], {k: v for k, v in reply.items() if v is not None or k == "content"}]
-        self.turns.append({"added": added, "figures": figures})
+        self.turns.append({"added": added, "figures": figures, "turn_id": whole.get("turn_id")})
 
-    def info(self) -> dict[str, Any]:
+    def info(self, whole: bool = False) -> dict[str, Any]:
         turns = [{**turn["figures"], "messages": len(turn["added"]), "miss": None} for turn in self.turns]
         kind = "raw" if self.raw else "chat"
-        return {"id": self.id, "model": "tiny", "kind": kind, "tokens": 7, "turns": turns, "expires_at": 9.5}
+        info = {"id": self.id, "model": "tiny", "kind": kind, "tokens": 7, "turns": turns, "expires_at": 9.5}
+        return info | ({"messages": self.messages()} if whole and not self.raw else {})
 
 
 @dataclass
@@ -51,28 +55,38 @@ class Held:
     sessions: dict[str, HeldSession] = field(default_factory=dict)
     snapshots: dict[str, HeldSession] = field(default_factory=dict)
     created: list[dict[str, Any]] = field(default_factory=list)
+    tells: bool = True
+    """Whether it tells what was said in a session, and heeds conditions; older servers did neither."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def of(self, body: dict[str, Any]) -> HeldSession | None:
         return self.sessions[body["session"]] if body.get("session") else None
 
     def refusal(self, body: dict[str, Any]) -> Answer | None:
-        lost = body.get("session") and body["session"] not in self.sessions
-        return missing(body["session"]) if lost else None
+        if not body.get("session"):
+            return None
+        session = self.sessions.get(body["session"])
+        if session is None:
+            return missing(body["session"])
+        return diverged(session) if self.tells and body.get("if_turns") not in (None, len(session.turns)) else None
 
     def answer(self, method: str, path: str, body: dict[str, Any] | None) -> Answer:
+        path, _, query = path.partition("?")
+        whole = self.tells and query == "include=messages"
         _, session_id, verb = (*path.removeprefix("/v1/sessions").split("/"), "", "")[:3]
         if not session_id:
             if method == "GET":
                 return 200, {"data": [session.info() for session in self.sessions.values()]}
-            return self.create(body or {})
+            return self.create(body or {}, whole)
         session = self.sessions.get(unquote(session_id))
         if session is None:
             return missing(session_id)
         session.asked.append((verb or method, body or {}))
+        if verb == "" and method == "GET":
+            return 200, session.info(whole)
         return self.ask(session, verb or method, body or {})
 
-    def create(self, body: dict[str, Any]) -> Answer:
+    def create(self, body: dict[str, Any], whole: bool) -> Answer:
         self.created.append(body)
         if body.get("model") not in (None, "tiny"):
             return error(404, "no such model", "model_not_found")
@@ -85,19 +99,19 @@ class Held:
         else:
             made = HeldSession(self.new_id(), body.get("messages") or [], body.get("tools"))
         self.sessions[made.id] = made
-        return 200, made.info()
+        return 200, made.info(whole)
 
     def ask(self, session: HeldSession, verb: str, body: dict[str, Any]) -> Answer:
         if verb == "DELETE":
             del self.sessions[session.id]
-        elif verb == "GET":
-            return 200, session.info()
         elif verb == "explain":
             return 200, session.info() | {
                 "events": [{"event": name} for name, _ in session.asked if name not in ("GET", "explain")],
                 "cached": {"tokens": 6, "pages": 1, "miss": {"code": "evicted", "at_token": 6}},
             }
         elif verb == "rollback":
+            if self.tells and refuses(session, body):
+                return diverged(session)
             del session.turns[body["to_turn"] :]
         elif verb == "pin":
             return 200, {"granted_pages": 3, "expires_at": 70.5}
@@ -117,6 +131,20 @@ class Held:
 
     def new_id(self) -> str:
         return f"sess/{next(self.ids)}"
+
+
+def refuses(session: HeldSession, body: dict[str, Any]) -> bool:
+    """Whether a rollback would drop what its client has not seen."""
+    kept = body["to_turn"]
+    if len(session.turns) == kept:
+        return False
+    only = body.get("only_turn_id")
+    others = only is not None and [turn["turn_id"] for turn in session.turns[kept:]] != [only]
+    return others or body.get("if_turns") not in (None, len(session.turns))
+
+
+def diverged(session: HeldSession) -> Answer:
+    return error(422, f"the session has {len(session.turns)} turns", "session_diverged")
 
 
 def missing(session_id: str) -> Answer:
