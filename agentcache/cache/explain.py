@@ -62,7 +62,7 @@ def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, below: int, 
         return Miss("expired", at, f"{why}, after a pin on it had run out") if lapsed else Miss("evicted", at, why)
     if at == 0:
         return Miss("below_page" if total < size else "cold", 0, "nothing that begins like this prompt is cached")
-    if not below and match.node.children and not _ends_cached(match):
+    if not below and (match.node.children or match.partial) and not _ends_cached(match):
         why = f"the cache knows the first {at} tokens with another continuation"
         return Miss("diverged", at, why, was_tokens=_known_from(match), now_tokens=tuple(tokens[at : at + _SHOWN]))
     if not tails and total - at < size:

@@ -50,22 +50,21 @@ def branches_of(tree: PrefixTree, tokens: PagedTokens) -> list[Branch]:
 
     Runs between two steps, so the keys of ``tokens`` should be computed before.
     """
-    depth, node = _deepest(tree, tokens)
+    node = deepest = _deepest(tree, tokens)
     branches = []
-    last = True
     while True:
-        if last or len(node.children) > 1:
-            start = depth * tokens.page_size
+        if node is deepest or len(node.children) > 1:
+            start = node.depth * tokens.page_size
             branches.append(Branch(start, _most_alike(node, _page_at(tokens, start))))
         if node.parent is None:
             break
-        last, depth, node = False, depth - (node.page >= 0), node.parent
+        node = node.parent
     # A page found by its name alone counts only if it hangs from where this prompt begins.
     return branches if node is tree.match(tokens, 0).node else []
 
 
-def _deepest(tree: PrefixTree, tokens: PagedTokens) -> tuple[int, Node]:
-    """The last page of the prompt that the tree has, and how many those are; found by halving, as no page has gaps before it."""
+def _deepest(tree: PrefixTree, tokens: PagedTokens) -> Node:
+    """The last page of the prompt that the tree has; found by halving, as whatever is there has no gaps before it."""
     low, high = 0, tokens.num_full_pages
     while low < high:
         middle = (low + high + 1) // 2
@@ -73,8 +72,9 @@ def _deepest(tree: PrefixTree, tokens: PagedTokens) -> tuple[int, Node]:
             high = middle - 1
         else:
             low = middle
-    found = tree.get(tokens.key(low - 1)) if low else None
-    return (0, tree.match(tokens, 0).node) if found is None else (low, found)
+    found = tree.get(tokens.key(low - 1)) if low > tokens.num_public else None
+    # Behind a public part the prompt's own namespace begins; of what others have there nothing may be seen.
+    return tree.match(tokens, low * tokens.page_size).node if found is None else found
 
 
 def _most_alike(node: Node, page: bytes) -> tuple[bytes, ...]:
