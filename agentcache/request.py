@@ -179,7 +179,7 @@ class Sequence:
     valid_before: int = 0
     """Positions that had keys and values when it was last preempted."""
     recomputed: int = 0
-    """Positions that preemptions made it compute again."""
+    """Positions that preemptions made it compute again; while it is preempted, those that they may."""
     secured: int = 0
     """Room for its first ``secured`` tokens is promised: nobody else gets it, and no victim is made of it before that."""
     miss: Miss | None = None

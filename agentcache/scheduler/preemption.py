@@ -3,13 +3,17 @@
 Bounds, for any traffic:
 
 * No sequence is preempted more than ``max_preemptions`` times (4).
-* A sequence that has computed twice its prompt again is not preempted any more.
+* Nobody computes more than three times its prompt, and its reply once, in chunks of prefill.
 
 Each time a sequence comes back, more of its growth is *secured*, which means that pages for it are promised: an eighth of
-what it may still generate, then a quarter, then half, then all::
+what it may still generate, then a quarter, then half, then all; all at once where the second bound asks for it::
 
     tokens:   | prompt ........ | output ... |  secured growth  |  not promised ............ |
     after preemption 1, 2, 3, 4:             |  1/8, 1/4, 1/2, 1 of what is left             |
+
+All is secured at once where losing everything again would make it compute more than twice its prompt again: whoever comes
+back otherwise has ``lost so far + length <= 2 * prompt``, so the next loss, of a longer sequence by what it replies meanwhile,
+ends at ``2 * prompt + reply`` or below.
 
 Once all is secured it is *settled*: it takes only pages that are its own by promise, is no victim, and publishes nothing
 (a page that is published beside an equal one holds both, which no promise counts).
@@ -102,7 +106,7 @@ def settled(sequence: Sequence) -> bool:
 def secure(sequence: Sequence, max_preemptions: int) -> int:
     """How far a sequence that comes back is to be secured, in tokens."""
     length, end = len(sequence.tokens), final_length(sequence)
-    if sequence.preemptions >= max_preemptions or sequence.recomputed > allowance(sequence):
+    if sequence.preemptions >= max_preemptions or sequence.recomputed + length > allowance(sequence):
         return max(length, end)
     share: float = 2.0 ** (sequence.preemptions - max_preemptions)
     return min(length + int((end - length) * share), end - 1)

@@ -218,6 +218,7 @@ class Scheduler:
         lease = _lease(sequence)
         self.running.remove(sequence)
         sequence.valid_before = lease.computed
+        sequence.recomputed += lease.computed  # until it is known how much of it stayed
         lease.release()
         sequence.lease = None
         sequence.state = SequenceState.PREEMPTED
@@ -306,7 +307,8 @@ class Scheduler:
         insort(self.running, sequence, key=_BY_RANK)
 
     def _resume(self, sequence: Sequence, lease: Lease) -> None:
-        sequence.recomputed += max(0, sequence.valid_before - lease.computed)
+        kept = min(lease.computed, sequence.valid_before)
+        sequence.recomputed -= kept
         sequence.secured = secure(sequence, self.limits.max_preemptions)
         lease.publishing &= not settled(sequence)
         self._start(sequence, lease)

@@ -170,11 +170,14 @@ class WaitingQueue:
             ranked: Iterator[Waiter] | None = None
             tried: set[Waiter] = set()
             while line.order:
-                if line.overtaken(0) >= self._max_overtakes:
-                    choice = None if line.order[0] in tried else line.order[0]
-                else:
+                choice: Waiter | None = line.order[0]
+                if line.overtaken(0) < self._max_overtakes:
                     ranked = ranked or iter(self._ranked(line, now))
-                    choice = next((w for w in ranked if w not in tried), None)
+                    choice = next((waiter for waiter in ranked if waiter not in tried), None)
+                elif line.order[0] not in tried:
+                    self._look_up(line.order[0])
+                else:
+                    choice = None
                 if choice is None:
                     break
                 tried.add(choice)
