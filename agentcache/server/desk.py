@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentcache.cache.hashing import namespace_root
 from agentcache.server.leases import Leases
-from agentcache.server.namespaces import Namespaces
+from agentcache.server.namespaces import ModelsBefore, Namespaces
 from agentcache.sessions.known import KnownTranscripts
 from agentcache.sessions.session import Home, Session
 from agentcache.sessions.snapshots import MadeWith, Snapshots
@@ -32,6 +32,7 @@ class SessionDesk:
         self.store = SessionStore(engine.now, self.leases.end)
         self.known = KnownTranscripts()
         self.namespaces = Namespaces(engine.info.page_size)
+        self.models_before = ModelsBefore(settings.disk_dir, engine.root_base, engine.info.page_size)
         self._settings = settings
         self._snapshots: Snapshots | None = None
         # The engine's clock is this process's monotonic one, plus what test hooks added to it.

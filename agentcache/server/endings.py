@@ -9,7 +9,9 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from agentcache.cache.explain import Miss
+from agentcache.cache.manager import CacheManager
 from agentcache.chat.tokenizer import Tokenizer
+from agentcache.errors import EngineStoppedError
 from agentcache.request import SequenceReport
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
@@ -56,8 +58,13 @@ class PromptEnding:
         misses = [None if report is None else report.miss for report in reports]
         points = await self._search.found()
         described, shares = await run_in_threadpool(self._look_back, choices, misses, points)
-        miss = counted(self._context, self._note(misses, described))
-        return Notes(source=self._source, miss=miss, share_points=shares)
+        prompts = [asked.prompt.transcript.ids for asked in self._asked]
+        if described is not None:
+            first = next(ids for ids, miss in zip(prompts, misses, strict=True) if miss is not None)
+            described = await told_elsewhere(self._context, self._space, first, described)
+        for ids in prompts:
+            self._context.desk.namespaces.note(self._space.key, self._space.root, self._space.salt, ids)
+        return Notes(source=self._source, miss=counted(self._context, described), share_points=shares)
 
     def _look_back(
         self, choices: Sequence[Delta], misses: Sequence[Miss | None], points: Sequence[int]
@@ -74,20 +81,6 @@ class PromptEnding:
             if miss is not None:
                 return describe(miss, place), shares
         return None, shares
-
-    def _note(self, misses: Sequence[Miss | None], described: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Remember what the key asked for; a beginning that it asked for under another salt is not merely cold."""
-        space = self._space
-        namespaces = self._context.desk.namespaces
-        salted = False
-        for asked, miss in zip(self._asked, misses, strict=True):
-            ids = asked.prompt.transcript.ids
-            cold = miss is not None and miss.code == "cold" and miss.at_token == 0
-            salted = salted or (cold and namespaces.elsewhere(space.key, space.root, ids))
-            namespaces.note(space.key, space.root, space.salt, ids)
-        if described is None or not salted or described["code"] != "cold":
-            return described
-        return {**described, "code": "salt", "detail": "this key has sent this beginning under another salt"}
 
 
 class TurnEnding:
@@ -124,8 +117,12 @@ class TurnEnding:
             findings = [break_finding(session.id, miss, self._before, self._context.engine.info.page_size)]
             if report.cached_tokens >= report.prompt_tokens - 1:  # it cost nothing this time
                 miss = None
+        ids = self._asked.prompt.transcript.ids
+        if miss is not None:
+            space = Namespace(self._key, session.home.root, session.home.salt)
+            miss = await told_elsewhere(self._context, space, ids, miss)
         self._turn.commit(reply, transcript, Figures.of(report, miss), self._context.engine.now())
-        desk.namespaces.note(self._key, session.home.root, session.home.salt, self._asked.prompt.transcript.ids)
+        desk.namespaces.note(self._key, session.home.root, session.home.salt, ids)
         await desk.leases.follow(session)
         source = "transcript" if self._asked.prompt.kept.tokens else "template"
         return Notes(session.id, source, counted(self._context, miss), shares, findings)
@@ -146,6 +143,33 @@ class TurnEnding:
             return transcript, template_break(places, self._before, report.cached_tokens)
         miss = None if report.miss is None else describe(report.miss, places)
         return transcript, miss
+
+
+async def told_elsewhere(
+    context: Context, space: Namespace, ids: Sequence[int], miss: dict[str, Any]
+) -> dict[str, Any]:
+    """A beginning that the same key sent under another salt, or to another model, is not merely cold."""
+    desk = context.desk
+    if miss["code"] != "cold" or miss["at_token"] != 0:
+        return miss
+    if desk.namespaces.elsewhere(space.key, space.root, ids):
+        return {**miss, "code": "salt", "detail": "this key has sent this beginning under another salt"}
+    names = desk.models_before.first_pages(space.key, space.salt, ids)
+    if not names:
+        return miss
+
+    def kept(manager: CacheManager) -> bytes | None:
+        tiers = () if manager.lower is None else manager.lower.tiers
+        return next((name for name in names if any(name in tier for tier in tiers)), None)
+
+    try:
+        name = await context.engine.inspect(kept)
+    except EngineStoppedError:
+        return miss
+    if name is None:
+        return miss
+    detail = f"this key has sent this beginning to another model, whose pages are on disk: {names[name]}"
+    return {**miss, "code": "model", "detail": detail}
 
 
 def counted(context: Context, miss: dict[str, Any] | None) -> dict[str, Any] | None:
