@@ -109,9 +109,7 @@ class TurnEnding:
         desk = self._context.desk
         reply = _reply(choice)
         points = await self._search.found()
-        places = Places(self._asked, self._context.engine.renderer)
-        transcript, miss = await run_in_threadpool(self._look_back, reply, report, places)
-        shares = await run_in_threadpool(share_point_list, points, places, self._context.engine.info.page_size)
+        transcript, miss, shares = await run_in_threadpool(self._look_back, reply, report, points)
         findings = []
         if self._asked.prompt.broken_at is not None and miss is not None:
             findings = [break_finding(session.id, miss, self._before, self._context.engine.info.page_size)]
@@ -132,17 +130,19 @@ class TurnEnding:
         self._turn.end()
 
     def _look_back(
-        self, reply: Reply, report: SequenceReport, places: Places
-    ) -> tuple[Transcript, dict[str, Any] | None]:
-        """Off the event loop: the transcript after the turn, and why its prompt was not cached further."""
+        self, reply: Reply, report: SequenceReport, points: Sequence[int]
+    ) -> tuple[Transcript, dict[str, Any] | None, list[dict[str, Any]]]:
+        """Off the event loop: the transcript after the turn, why its prompt was not cached further, its share points."""
         engine = self._context.engine
         transcript = extended(self._asked, reply, engine.tokenizer)
         if self._asked.messages:
             remember(self._context, self._turn.session.home.root, self._asked, reply, transcript)
+        places = Places(self._asked, engine.renderer)
+        shares = share_point_list(points, places, engine.info.page_size)
         if self._asked.prompt.broken_at is not None:
-            return transcript, template_break(places, self._before, report.cached_tokens)
+            return transcript, template_break(places, self._before, report.cached_tokens), shares
         miss = None if report.miss is None else describe(report.miss, places)
-        return transcript, miss
+        return transcript, miss, shares
 
 
 async def told_elsewhere(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MAX_POINTS = 8
 _LOOKED_AT = 64
 """Pages beside the prompt's own that are compared with it; those that are most like it come first."""
+_LONG = 4096
+"""Tokens; hashing fewer takes less time than handing them to another thread."""
 _BY_TOKENS = attrgetter("tokens")
 
 
@@ -48,7 +50,7 @@ class Branch:
 def branches_of(tree: PrefixTree, tokens: PagedTokens) -> list[Branch]:
     """Where the tree branches along ``tokens``.  Changes nothing; O(pages of the prompt that are cached).
 
-    Runs between two steps, so the keys of ``tokens`` should be computed before.
+    Runs between two steps, so the keys of a long prompt should be computed before.
     """
     node = deepest = _deepest(tree, tokens)
     branches = []
@@ -133,7 +135,8 @@ class ShareSearch:
 
     async def _search(self) -> list[int]:
         tokens = self._tokens
-        await run_in_threadpool(tokens.keys, tokens.num_full_pages)  # hashing a long prompt takes milliseconds
+        if len(tokens) > _LONG:
+            await run_in_threadpool(tokens.keys, tokens.num_full_pages)
         try:
             branches = await self._engine.inspect(lambda manager: branches_of(manager.tree, tokens))
         except EngineStoppedError:
