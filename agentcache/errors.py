@@ -33,7 +33,29 @@ class ChatTemplateError(RequestError):
 
 
 class QueueFullError(AgentCacheError):
-    """More requests wait than ``max_waiting`` allows (HTTP 429)."""
+    """More requests wait than ``max_waiting`` allows (HTTP 429).
+
+    Args:
+        message: how many wait, and how many may.
+        retry_after_s: seconds after which there should be places again, as fast as requests are served now.
+    """
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineFailingError(AgentCacheError):
+    """Steps fail one after another, so nothing is taken in until one succeeds (HTTP 503).
+
+    Args:
+        message: what is known of it.
+        retry_after_s: seconds until it is tried again.
+    """
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class EngineStoppedError(AgentCacheError):

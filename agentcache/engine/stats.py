@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -88,6 +88,14 @@ class Metrics:
     prefill: PrefillCost = field(default_factory=PrefillCost)
     saved_prefill_seconds: float = 0.0
     """What the cached tokens of admitted requests would have cost, each at the cost known when it was admitted."""
+    admissions: deque[float] = field(default_factory=lambda: deque(maxlen=64))
+    """When the last requests were first admitted."""
+
+    def seconds_per_admission(self, now: float) -> float | None:
+        """How long a place in the queue takes to come free, as of late; ``None`` before there is anything to go by."""
+        if len(self.admissions) < 2:
+            return None
+        return (now - self.admissions[0]) / len(self.admissions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +114,6 @@ class EngineStats:
     misses: Mapping[str, int]
     evictions: Mapping[str, int]
     histograms: Mapping[str, Histogram]
+    seconds_per_admission: float | None = None
     tiers: tuple[TierStats, ...] = ()
     """Of the tiers below the device, nearest first."""

@@ -19,6 +19,7 @@ from heapq import nsmallest
 from itertools import pairwise
 from operator import attrgetter
 
+from agentcache.cache.hashing import namespace_root
 from agentcache.request import Sequence
 from agentcache.scheduler.policy import Policy, Waiter
 
@@ -111,7 +112,9 @@ class WaitingQueue:
         self._look_up = look_up
         self._lines: dict[int, Line] = {}
         self._waiters: dict[Sequence, Waiter] = {}
-        self._programs: OrderedDict[tuple[bytes, str], int] = OrderedDict()
+        self._programs: OrderedDict[bytes, int] = OrderedDict()
+        self._in_place: dict[bytes, Sequence] = {}
+        """Which turn of a program stands in the program's place."""
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -131,15 +134,19 @@ class WaitingQueue:
         self._lines.setdefault(sequence.request.priority, Line()).join(waiter)
 
     def _place(self, sequence: Sequence) -> int:
-        program = sequence.request.program
-        if program is None:
+        """Arrival of the first turn of the sequence's program.
+
+        A program's turns follow each other; of turns that wait at the same time, only the first stands in its place, so that
+        nobody gets ahead by calling everything one program.
+        """
+        name = _program(sequence)
+        if name is None:
             return sequence.rank
-        name = (sequence.request.root, program)
         place = self._programs.setdefault(name, sequence.rank)
         self._programs.move_to_end(name)
         if len(self._programs) > _PROGRAMS:
             self._programs.popitem(last=False)
-        return place
+        return place if self._in_place.setdefault(name, sequence) is sequence else sequence.rank
 
     def admit(self, sequence: Sequence) -> None:
         """It was admitted: everybody of its class who arrived before it was overtaken once."""
@@ -151,6 +158,9 @@ class WaitingQueue:
 
     def _leave(self, sequence: Sequence, how: Callable[[Line, Waiter], None]) -> None:
         waiter = self._waiters.pop(sequence)
+        name = _program(sequence)
+        if name is not None and self._in_place.get(name) is sequence:
+            del self._in_place[name]
         priority = sequence.request.priority
         line = self._lines[priority]
         how(line, waiter)
@@ -208,3 +218,9 @@ class WaitingQueue:
             yield from line.check(self._max_overtakes)
         if sum(len(line.order) for line in self._lines.values()) != len(self._waiters):
             yield "the lines do not hold exactly those who wait"
+
+
+def _program(sequence: Sequence) -> bytes | None:
+    """Of the same name in another namespace is another program; names may be long."""
+    request = sequence.request
+    return None if request.program is None else namespace_root("program", request.root, request.program)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from agentcache.errors import AgentCacheError, EngineStoppedError, QueueFullError, RequestError
+from agentcache.errors import AgentCacheError, EngineFailingError, EngineStoppedError, QueueFullError, RequestError
 from agentcache.sessions.session import SessionBusyError
 from agentcache.sessions.snapshots import SnapshotDivergedError, SnapshotFailedError, SnapshotNotFoundError
 from agentcache.sessions.store import SessionNotFoundError, TooManySessionsError
@@ -106,7 +106,9 @@ def from_runtime(error: AgentCacheError) -> ApiError:
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=error.param, code=error.code or "invalid_value")
     if isinstance(error, QueueFullError):
-        return ApiError(429, str(error), code="queue_full", headers={"retry-after": "1"})
+        return ApiError(429, str(error), code="queue_full", headers={"retry-after": str(error.retry_after_s)})
+    if isinstance(error, EngineFailingError):
+        return ApiError(503, str(error), code="engine_failing", headers={"retry-after": str(error.retry_after_s)})
     if isinstance(error, EngineStoppedError):
         return ApiError(503, str(error), code="engine_stopped")
     if (answer := _OF_SESSIONS.get(type(error))) is not None:

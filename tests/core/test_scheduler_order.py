@@ -156,6 +156,19 @@ def test_a_programs_next_turn_does_not_queue_behind_newcomers(policy):
     assert order.index("turn 2") < order.index(f"new {len(behind)}") < order.index("stranger")
 
 
+def test_only_one_turn_at_a_time_stands_in_its_programs_place():
+    world = make_world(pages=300, running=1, budget=64, policy="fcfs")
+    world.ask("first", prompt_of(12, 1), program="p", max_tokens=1)
+    world.run()
+    busy(world)
+    world.ask("new", prompt_of(12, 2), max_tokens=1)
+    for n in range(3):
+        world.ask(f"turn {n}", prompt_of(12, 3 + n), program="p", max_tokens=1)
+    world.run()
+    assert order_of(world, after=2) == ["turn 0", "new", "turn 1", "turn 2"]
+    assert not world.scheduler.waiting._in_place
+
+
 def test_programs_of_other_namespaces_have_places_of_their_own():
     world = make_world(pages=300, running=1, budget=64, policy="fcfs")
     world.ask("theirs", prompt_of(12, 1), program="p", root=b"a", max_tokens=1)
