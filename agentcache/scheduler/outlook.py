@@ -17,10 +17,11 @@ def room(manager: CacheManager) -> int:
 
 def pages_to_grow(manager: CacheManager, lease: Lease, upto: int) -> int:
     """New pages that ``lease.extend(upto)`` takes: those behind the table, and a copy of a tail that others hold too."""
-    if upto > lease.capacity:
-        return manager.pages_for(upto) - len(lease.pages)
-    tail = lease.computed // manager.page_size
-    return int(lease.depth <= tail < len(lease.pages) and manager.pool.refs(lease.pages[tail]) > 1)
+    pages, size = lease.pages, manager.page_size
+    if upto > len(pages) * size:
+        return -(-upto // size) - len(pages)
+    tail = lease.computed // size
+    return int(lease.depth <= tail < len(pages) and manager.pool.refs(pages[tail]) > 1)
 
 
 def look_up(manager: CacheManager, waiter: Waiter, announced: set[bytes]) -> None:

@@ -124,17 +124,17 @@ class Scheduler:
             admit: whether anybody who does not run yet may begin.
         """
         plan = StepPlan()
-        decoding = [s for s in tuple(self.running) if s.lease and _decodes(s) and self._may_grow(plan, s)]
-        plan.chunks = [
-            _chunk(sequence, len(sequence.tokens) - 1, 1, (sequence,))
-            for sequence in decoding
-            if sequence.lease  # another may have needed its pages
-        ]
-        budget = max(self.limits.token_budget - len(plan.chunks), self._least_budget)
+        decoding: list[Sequence] = []
+        prompts: list[Sequence] = []
         for sequence in self.running:
-            if budget <= 0:
-                break
-            if not _decodes(sequence):
+            (decoding if _decodes(sequence) else prompts).append(sequence)
+        grown = [s for s in decoding if s.lease is not None and self._may_grow(plan, s)]
+        for sequence in grown:
+            if sequence.lease is not None:  # another may have needed its pages
+                plan.chunks.append(_chunk(sequence, len(sequence.tokens) - 1, 1, (sequence,)))
+        budget = max(self.limits.token_budget - len(plan.chunks), self._least_budget)
+        for sequence in prompts:
+            if budget > 0 and sequence.lease is not None:
                 budget -= self._plan_prefill(plan, sequence, budget)
         if admit and (self.preempted or self.waiting):
             self._admit(plan, budget)
@@ -197,7 +197,8 @@ class Scheduler:
 
     def _promised(self) -> int:
         """Pages that are promised to running sequences and not yet theirs."""
-        return sum(self._owed(sequence) for sequence in self.running if sequence.secured)
+        secured = [sequence for sequence in self.running if sequence.secured]
+        return sum(map(self._owed, secured)) if secured else 0
 
     def _owed(self, sequence: Sequence) -> int:
         held = len(sequence.lease.pages) if sequence.lease is not None else 0
@@ -231,7 +232,7 @@ class Scheduler:
     # -- admission ------------------------------------------------------------------------------------------------
 
     def _admit(self, plan: StepPlan, budget: int) -> None:
-        seats = self.limits.max_running - sum(map(_seats, self.running))
+        seats = self.limits.max_running - self._taken()
         for sequence in self.preempted[: self.limits.look_ahead]:
             if budget < self._least_budget or seats < _seats(sequence):
                 return
@@ -260,6 +261,11 @@ class Scheduler:
                 budget -= self._plan_prefill(plan, sequence, budget)
             if budget < self._least_budget or seats < 1:
                 return
+
+    def _taken(self) -> int:
+        """Seats that are taken, or kept for sequences that follow one that runs."""
+        ahead = [s for s in self.running if not s.index and len(s.request.sequences) > 1]
+        return len(self.running) + sum(_seats(sequence) - 1 for sequence in ahead)
 
     def _look_up(self, waiter: Waiter) -> None:
         if self.manager.enabled and waiter.sequence.params.prompt_logprobs is None:
@@ -345,7 +351,7 @@ class Scheduler:
             faults += [
                 f"a {name} sequence has{'' if s.lease else ' no'} lease" for s in queue if bool(s.lease) is not must
             ]
-        taken = sum(map(_seats, self.running))
+        taken = self._taken()
         if taken > self.limits.max_running:
             faults.append(f"{taken} seats are taken of {self.limits.max_running}")
         leased = sum(s.lease is not None for s in self.running)
@@ -374,7 +380,8 @@ def _lease(sequence: Sequence) -> Lease:
 
 def _decodes(sequence: Sequence) -> bool:
     """Whether all that is left to run is the token it drew last."""
-    return sequence.output_len > 0 and _lease(sequence).computed == len(sequence.tokens) - 1
+    length = len(sequence.tokens)
+    return length > sequence.prompt_len and _lease(sequence).computed == length - 1
 
 
 def _seats(sequence: Sequence) -> int:
