@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _GROUPS: dict[str, tuple[str, ...]] = {
     "model": ("model", "load_format", "device", "dtype", "weights", "threads", "home"),
-    "pages": ("page_size", "num_pages", "kv_memory", "max_model_len", "prefix_cache"),
+    "pages": ("page_size", "num_pages", "kv_memory", "max_model_len", "prefix_cache", "namespace_pages"),
     "steps": (
         "prefill_chunk",
         "max_running",

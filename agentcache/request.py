@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentcache.cache.explain import Miss
     from agentcache.cache.lease import Lease
-    from agentcache.cache.tokens import PagedTokens
+    from agentcache.cache.tokens import Bookmark, PagedTokens
     from agentcache.chat.detokenizer import TextStream
 
 
@@ -132,14 +133,18 @@ class Request:
         prompt: token ids, at least one.
         root: the namespace root under which its pages are keyed (``cache.hashing.namespace_root``).
         sink: where its outputs go.
+        tokens: the prompt in pages, where what is known of its beginning was looked up already.
+        bookmark: told of the tokens when the request has ended.
     """
 
     request_id: str
-    prompt: list[int]
+    prompt: Sequence_[int]
     params: SamplingParams
     root: bytes
     sink: Sink
     priority: int = 0
+    tokens: PagedTokens | None = None
+    bookmark: Bookmark | None = None
     program: str | None = None
     """What it is a turn of (a session), inside its namespace: a program's turns keep its place in the queue."""
     arrival: float = 0.0

@@ -28,7 +28,6 @@ DEFAULT_ONLY = (
     "preempt",
     "store",
     "kv_events",
-    "public_prefix",
     "tool_parser",
 )
 """Settings that this version serves with their default alone; another value is refused at start, never ignored."""
@@ -77,6 +76,9 @@ class Settings(BaseModel):
     num_pages: int | None = Field(None, ge=1, description="pages in the pool (or --kv-memory)")
     kv_memory: int | None = Field(None, ge=1, description="bytes for keys and values, such as 2GiB (or --num-pages)")
     max_model_len: int | None = Field(None, ge=2, description="longest sequence; default: the model's own")
+    namespace_pages: int | None = Field(
+        None, ge=1, description="pages that one namespace (a key, a salt) may keep cached"
+    )
     prefix_cache: bool = Field(True, description="reuse pages across requests")
 
     # Steps

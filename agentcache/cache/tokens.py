@@ -29,6 +29,27 @@ class PublicPart(NamedTuple):
     pages: int
 
 
+@dataclass(slots=True)
+class Bookmark:
+    """What a conversation's last request knew of its tokens, for the next one to go on from."""
+
+    tokens: PagedTokens | None = None
+
+
+def common_pages(a: array[int], b: array[int], page_size: int) -> int:
+    """Full pages that both begin with.  Compares bytes, and halves what differs."""
+    low, high = 0, min(len(a), len(b)) // page_size
+    one, two = memoryview(a), memoryview(b)
+    middle = high
+    while low < high:  # the first ``low`` pages are equal, the first ``high + 1`` are not
+        if one[low * page_size : middle * page_size].tobytes() == two[low * page_size : middle * page_size].tobytes():
+            low = middle
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
+
+
 class PagedTokens:
     """An append-only list of token ids with the chained keys of its full pages.
 
@@ -90,19 +111,11 @@ class PagedTokens:
         """
         twin = PagedTokens((), self.page_size, self.root, PublicPart(self.top, self.num_public))
         twin._ids = ids[:]
-        common = self._common_pages(ids)
+        common = common_pages(self._ids, ids, self.page_size)
         twin._keys = self._keys[:common]
         if self.trail is not None and self.trail.node.depth <= common:
             twin.trail = self.trail
         return twin
-
-    def _common_pages(self, ids: array[int]) -> int:
-        """Full pages that ``ids`` begins with as well; where they part early, only so many as are cheap to find."""
-        count = min(len(ids), len(self._ids)) // self.page_size
-        mine, other = memoryview(self._ids), memoryview(ids)
-        while count and mine[: count * self.page_size].tobytes() != other[: count * self.page_size].tobytes():
-            count //= 2
-        return count
 
     @property
     def gate_key(self) -> bytes:
@@ -114,6 +127,11 @@ class PagedTokens:
         if page == 0:
             return self.top
         return self.gate_key if page == self.num_public else self.key(page - 1)
+
+    @property
+    def num_known(self) -> int:
+        """Leading tokens whose keys are known."""
+        return len(self._keys) * self.page_size
 
     @property
     def num_full_pages(self) -> int:

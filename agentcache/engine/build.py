@@ -10,9 +10,12 @@ from collections.abc import Callable
 import torch
 
 from agentcache.cache.disk import DiskTier
+from agentcache.cache.hashing import namespace_root
 from agentcache.cache.manager import CacheManager
+from agentcache.cache.public import PublicPrefixes
 from agentcache.cache.tiers import HostTier, LowerTiers, Tier
 from agentcache.chat.detokenizer import TextStream
+from agentcache.chat.public_prefix import read_public_prefixes
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.core import Bounds, EngineCore
@@ -51,11 +54,17 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     runner = ModelRunner(transformer, kv, device)
     runner.warm_up()
     tokenizer = Tokenizer.from_folder(files.folder)
+    renderer = ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens)
+    # Keys and values depend on the weights and the type of numbers: pages never cross those.
+    root_base = (files.revision, settings.load_format, str(dtype), "no adapter")
+    public = _public_prefixes(settings, renderer, root_base, progress)
     faults = Faults()
     manager = CacheManager(
         num_pages,
         settings.page_size,
         enabled=settings.prefix_cache,
+        quota=settings.namespace_pages,
+        public_root=public.root,
         lower=_lower_tiers(settings, files, kv, faults),
         faults=faults,
     )
@@ -87,10 +96,21 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
         info=_info(files, settings, bounds, kv),
         settings=settings,
         tokenizer=tokenizer,
-        renderer=ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens),
-        # Keys and values depend on the weights and the type of numbers: pages never cross those.
-        root_base=(files.revision, settings.load_format, str(dtype), "no adapter"),
+        renderer=renderer,
+        root_base=root_base,
+        public=public,
     )
+
+
+def _public_prefixes(
+    settings: Settings, renderer: ChatRenderer, root_base: tuple[str, ...], progress: Progress | None
+) -> PublicPrefixes:
+    size = settings.page_size
+    prefixes = read_public_prefixes(settings.public_prefix, renderer, size) if settings.public_prefix else []
+    if prefixes and progress is not None:
+        shared = ", ".join(f"{len(prefix) // size * size:,}" for prefix in prefixes)
+        progress(f"every key shares the pages of {settings.public_prefix} ({shared} tokens)")
+    return PublicPrefixes(namespace_root(*root_base, "public"), size, prefixes)
 
 
 def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, faults: Faults) -> LowerTiers | None:

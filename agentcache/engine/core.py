@@ -18,8 +18,10 @@ from agentcache.cache.manager import CacheManager
 from agentcache.cache.pages import PageLoad
 from agentcache.cache.tokens import PagedTokens
 from agentcache.chat.detokenizer import TextStream
+from agentcache.engine.health import StepHealth
+from agentcache.engine.isolation import probe, run_apart
 from agentcache.engine.stats import EngineStats, Metrics
-from agentcache.errors import RequestError
+from agentcache.errors import AgentCacheError, RequestError
 from agentcache.faults import Clock, Faults
 from agentcache.request import FinishReason, Output, Request, Sequence, SequenceState, TokenLogprob
 from agentcache.scheduler.plan import Chunk, Runner, StepPlan, StepResult
@@ -54,7 +56,7 @@ class EngineCore:
         make_text: see ``MakeText``.
         eos_token_ids: tokens that end a sequence unless its request ignores them.
         bounds: limits that requests are held to.
-        clock: seconds; only for figures, never for decisions.
+        clock: seconds; only for figures and for probes of a broken engine, never for decisions about requests.
         seeds: where seeds of requests that bring none come from.
     """
 
@@ -67,6 +69,7 @@ class EngineCore:
     faults: Faults = field(default_factory=Faults)
     seeds: random.Random = field(default_factory=random.Random)
     metrics: Metrics = field(default_factory=Metrics)
+    health: StepHealth = field(default_factory=StepHealth)
     _requests: dict[str, Request] = field(default_factory=dict)
 
     @property
@@ -89,7 +92,7 @@ class EngineCore:
         room = self.room(request)
         request.arrival = self.clock()
         seed = request.params.seed if request.params.seed is not None else self.seeds.getrandbits(63)
-        prompt = PagedTokens(request.prompt, self.manager.page_size, request.root)
+        prompt = request.tokens or PagedTokens(request.prompt, self.manager.page_size, request.root)
         request.sequences = [
             Sequence(
                 request=request,
@@ -150,41 +153,67 @@ class EngineCore:
         """Run one step; ``False`` when there was nothing to do."""
         started = self.clock()
         self.manager.pins.expire(started)
-        plan = self.scheduler.plan()
+        plan = self.scheduler.plan(admit=not self.health.failing)
         self._note_admissions(plan, started)
         for sequence, error in plan.failed:
             logger.error("request %s failed in planning", sequence.request.request_id, exc_info=error)
             self._fail(sequence, "the engine failed to get pages for this request")
         plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is SequenceState.RUNNING]
         if not plan.chunks:
-            return bool(plan.failed)
+            return self._probe() or bool(plan.failed)
+        loads = any(isinstance(copy, PageLoad) for copy in plan.copies)
         try:
-            if any(isinstance(copy, PageLoad) for copy in plan.copies):
+            if loads:
                 self.faults.trip("host_copy")
             self.faults.trip("forward")
-            result = self.runner.run(plan)
+            result = run_apart(self.runner, plan, self._blame)
             self.faults.trip("sampler")
         except Exception:
             logger.exception("a step of %d sequences failed", len(plan.chunks))
             self.metrics.counters["failed_steps"] += 1
+            self.health.failed(self.clock())
             for chunk in plan.chunks:
                 self._fail(chunk.sequence, "the step that this request was part of failed")
             return True
+        self.health.succeeded()
         self.scheduler.commit(plan)
         now = self.clock()
         self.metrics.counters["steps"] += 1
         self.metrics.counters["computed_tokens"] += plan.num_tokens
         self.metrics.histograms["step_time_seconds"].observe(now - started)
-        if not any(isinstance(copy, PageLoad) for copy in plan.copies):  # filling pages from below is no prefill
+        if not loads:  # filling pages from below is no prefill
             self.metrics.prefill.observe(_prompt_rows(plan), plan.num_tokens, now - started)
         self._emit(plan, result, now)
         return True
+
+    def _probe(self) -> bool:
+        """While steps fail, see from time to time whether they still do; ``False`` when it is not time for that."""
+        due, now = self.health.next_probe(), self.clock()
+        if due is None or now < due:
+            return False
+        try:
+            self.faults.trip("forward")
+            probe(self.manager, self.runner)
+        except Exception:
+            logger.exception("steps still fail")
+            self.health.failed(now)
+            if self.health.gives_up(now):
+                self._turn_away()
+        else:
+            logger.info("steps work again")
+            self.health.succeeded()
+        return True
+
+    def _turn_away(self) -> None:
+        for sequence in (*self.scheduler.preempted, *self.scheduler.waiting):
+            self._fail(sequence, f"this request waited for an engine that does not work: {self.health.reason}")
 
     def _note_admissions(self, plan: StepPlan, now: float) -> None:
         for chunk in plan.chunks:
             sequence = chunk.sequence
             if sequence.index == 0 and sequence.first_scheduled is None:  # a request counts once
                 sequence.first_scheduled = now
+                self.metrics.admissions.append(now)
                 self.metrics.counters["prompt_tokens"] += sequence.prompt_len
                 cached = sequence.cached_tokens or 0
                 self.metrics.counters["cached_tokens"] += cached
@@ -262,12 +291,18 @@ class EngineCore:
         for failed in (sequence, *(followers if sequence.index == 0 else ())):
             self._end(failed, _error(failed, reason))
 
+    def _blame(self, sequence: Sequence, error: Exception) -> None:
+        ours = isinstance(error, AgentCacheError)
+        self._fail(sequence, str(error) if ours else "this request made its step fail")
+
     def _end(self, sequence: Sequence, output: Output) -> None:
         assert output.finish_reason is not None
+        request = sequence.request
         self.scheduler.finish(sequence)
+        if request.bookmark is not None and sequence.index == 0:
+            request.bookmark.tokens = sequence.tokens
         self.metrics.finished[output.finish_reason.value] += 1
         self.metrics.histograms["request_generation_tokens"].observe(sequence.output_len)
-        request = sequence.request
         if all(s.state is SequenceState.FINISHED for s in request.sequences):
             self._requests.pop(request.request_id, None)
         self._send(sequence, output)
@@ -300,6 +335,7 @@ class EngineCore:
             misses=dict(self.manager.events.misses),
             evictions=dict(self.manager.events.evictions),
             histograms={name: histogram.copy() for name, histogram in self.metrics.histograms.items()},
+            seconds_per_admission=self.metrics.seconds_per_admission(self.clock()),
             tiers=self.manager.lower.stats() if self.manager.lower is not None else (),
         )
 
@@ -334,7 +370,8 @@ def check_request(request: Request, bounds: Bounds) -> None:
     length = len(request.prompt)
     if not length:
         raise RequestError("prompt: got no tokens, expected at least one", "prompt")
-    worst = _outside(request.prompt, bounds.vocab_size)
+    known = 0 if request.tokens is None else request.tokens.num_known  # checked when they came first
+    worst = _outside(request.prompt[known:], bounds.vocab_size)
     if worst is not None:
         raise RequestError(f"prompt: got token id {worst}, expected 0 to {bounds.vocab_size - 1}", "prompt")
     # A prompt that fills everything could still be scored, but not continued.
@@ -356,7 +393,7 @@ def _prompt_rows(plan: StepPlan) -> int:
 
 
 def _outside(ids: Iterable[int], vocab_size: int) -> int | None:
-    low, high = min(ids), max(ids)
+    low, high = min(ids, default=0), max(ids, default=0)
     if low < 0:
         return low
     return high if high >= vocab_size else None

@@ -12,30 +12,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from agentcache.cache.hashing import namespace_root
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.pins import Pin
-from agentcache.cache.tokens import PagedTokens
+from agentcache.cache.public import PublicPrefixes
+from agentcache.cache.tokens import Bookmark, PagedTokens
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.core import Bounds, EngineCore, check_request
 from agentcache.engine.stats import EngineStats
-from agentcache.errors import AgentCacheError, EngineStoppedError, QueueFullError
+from agentcache.errors import AgentCacheError, EngineFailingError, EngineStoppedError, QueueFullError, RequestError
 from agentcache.request import FinishReason, Output, Request, SamplingParams
 from agentcache.settings import Settings
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_REPEATED_FAILURE = 5
-"""So many failed steps in a row make the engine unhealthy."""
+_LONGEST_RETRY_S = 60
+"""Clients that find the queue full are not sent away for longer."""
 
 _CHECK_AFTER_S = 2.0
 """Rest after which the invariants are checked."""
@@ -127,6 +130,7 @@ class AsyncEngine:
         settings: what the server was told.
         tokenizer, renderer: of the served model; safe to use from any thread.
         root_base: the first ingredients of every namespace (model revision, adapter).
+        public: beginnings that every namespace shares.
     """
 
     def __init__(
@@ -138,19 +142,20 @@ class AsyncEngine:
         tokenizer: Tokenizer,
         renderer: ChatRenderer,
         root_base: tuple[str, ...],
+        public: PublicPrefixes | None = None,
     ) -> None:
         self.info = info
         self.settings = settings
         self.tokenizer = tokenizer
         self.renderer = renderer
         self.root_base = root_base
+        self._public = public or PublicPrefixes(namespace_root(*root_base, "public"), core.manager.page_size)
         self._core = core
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[OutputStream, Output]]] = {}
         self._queued = 0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._failures = 0
         self._stats = core.stats()
         self._broken: str | None = None
         self._ended: str | None = None
@@ -180,29 +185,55 @@ class AsyncEngine:
             return False, self._broken
         if not self._thread.is_alive():
             return False, "the engine is not running"
-        if self._failures >= _REPEATED_FAILURE:
-            return False, f"the last {self._failures} steps failed"
-        return True, "ok"
+        return not self._core.health.failing, self._core.health.reason
 
     # -- requests -------------------------------------------------------------------------------------------------
 
+    def paged(self, ids: Sequence[int], root: bytes, bookmark: Bookmark | None = None) -> PagedTokens:
+        """``ids`` in pages, as requests of the namespace ``root`` use them.
+
+        Raises:
+            RequestError: an id below 0 or above 2**32 - 1.
+        """
+        try:
+            return self._public.paged(ids, root, bookmark.tokens if bookmark is not None else None)
+        except OverflowError:
+            message = f"prompt: got token ids from {min(ids)} to {max(ids)}, expected 0 to {self.info.vocab_size - 1}"
+            raise RequestError(message, "prompt") from None
+
     def submit(
-        self, prompt: list[int], params: SamplingParams, *, root: bytes, request_id: str, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        root: bytes,
+        request_id: str,
+        priority: int = 0,
+        bookmark: Bookmark | None = None,
     ) -> OutputStream:
         """Queue a prompt of token ids; call on the event loop.  Never blocks.
+
+        Args:
+            bookmark: of the conversation that the prompt belongs to; what it knows of the prompt's beginning is not
+                worked out again, and it learns of what comes now.
 
         Raises:
             RequestError: it can never be served.
             QueueFullError: too many wait.
+            EngineFailingError: steps fail one after another.
             EngineStoppedError: nothing is served any more.
         """
+        health = self._core.health
+        if health.failing:
+            raise EngineFailingError(f"{health.reason}; try again later", math.ceil(health.pause))
         loop = asyncio.get_running_loop()
         stream = OutputStream(params.n, lambda: self._inbox.put(lambda: self._core.abort(request_id)))
 
         def sink(output: Output) -> None:
             self._outbox.setdefault(loop, []).append((stream, output))
 
-        request = Request(request_id, prompt, params, root, sink, priority)
+        tokens = self.paged(prompt, root, bookmark)
+        request = Request(request_id, prompt, params, root, sink, priority, tokens, bookmark)
         check_request(request, self._bounds)
         self._take_place()
 
@@ -239,8 +270,15 @@ class AsyncEngine:
         with self._lock:
             waiting = len(self._core.scheduler.waiting) + self._queued
             if waiting >= limit:
-                raise QueueFullError(f"{waiting} requests wait, and no more than {limit} may")
+                raise QueueFullError(f"{waiting} requests wait, and no more than {limit} may", self._retry_after())
             self._queued += 1
+
+    def _retry_after(self) -> int:
+        """Seconds in which a tenth of the queue is admitted, at the pace of late."""
+        pace = self._stats.seconds_per_admission
+        if pace is None:
+            return 1
+        return max(1, min(_LONGEST_RETRY_S, math.ceil(0.1 * self.settings.max_waiting * pace)))
 
     # -- looking in, and test hooks -------------------------------------------------------------------------------
 
@@ -256,7 +294,7 @@ class AsyncEngine:
         """Seconds on the engine's clock, which test hooks can push forward."""
         return self._core.clock()
 
-    async def pin(self, ids: list[int], root: bytes, ttl_s: float) -> Pin | None:
+    async def pin(self, ids: Sequence[int], root: bytes, ttl_s: float, bookmark: Bookmark | None = None) -> Pin | None:
         """Keep what is cached of ``ids`` for a time, inside the pin budget; ``None`` when nothing of it is cached.
 
         The pin's ``pages`` say how much was granted, its ``until`` when it ends on ``now``'s clock.
@@ -264,7 +302,7 @@ class AsyncEngine:
         core = self._core
 
         def pin() -> Pin | None:
-            return core.manager.pin(PagedTokens(ids, core.manager.page_size, root), core.clock() + ttl_s)
+            return core.manager.pin(self.paged(ids, root, bookmark), core.clock() + ttl_s)
 
         return await self._on_thread(pin)
 
@@ -353,7 +391,8 @@ class AsyncEngine:
     def _idle_wait(self) -> float | None:
         """Seconds until something is to be done although nobody asks: a pin ends, or what was done is to be checked."""
         expiry = self._core.manager.pins.next_expiry()
-        waits = [] if expiry is None else [min(max(expiry - self._core.clock(), 0.001), 60)]
+        due = (expiry, self._core.health.next_probe())
+        waits = [min(max(time_ - self._core.clock(), 0.001), 60) for time_ in due if time_ is not None]
         if self._unchecked:
             waits.append(_CHECK_AFTER_S)
         return min(waits, default=None)
@@ -390,11 +429,7 @@ class AsyncEngine:
             pass
 
     def _step(self) -> bool:
-        failed_before = self._core.metrics.counters["failed_steps"]
         moved = self._core.step()
-        if moved:
-            failed = self._core.metrics.counters["failed_steps"] > failed_before
-            self._failures = self._failures + 1 if failed else 0
         self._stats = self._core.stats()
         self._deliver()
         return moved

@@ -55,8 +55,8 @@ class Leases:
         until = session.lease_until
         assert until is not None
         # The last token of a reply was drawn but not run: it has no keys and values yet.
-        ids = (session.transcript.ids[:-1] if session.turns else session.transcript.ids).tolist()
-        pin = await self._engine.pin(ids, session.home.root, until - self._engine.now())
+        ids = session.transcript.ids[:-1] if session.turns else session.transcript.ids
+        pin = await self._engine.pin(ids, session.home.root, until - self._engine.now(), session.bookmark)
         if session.closed or session.lease_until != until:  # it ended, or another call was faster, while we waited
             if pin is not None:
                 self._engine.unpin(pin)

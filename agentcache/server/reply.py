@@ -15,6 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from agentcache.cache.tokens import Bookmark
 from agentcache.engine.core import Bounds, check_request
 from agentcache.errors import RequestError
 from agentcache.request import Output, Request, SamplingParams
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prompt:
-    token_ids: list[int]
+    token_ids: Sequence[int]
     text: str | None = None
     """As the client sent it, where it sent text."""
 
@@ -60,12 +61,14 @@ class Job:
     params: SamplingParams
     root: bytes
     ending: Ending
+    bookmark: Bookmark | None = None
+    """Of the session that it is a turn of."""
     id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def prompt_token_ids(self) -> list[int] | list[list[int]]:
         """A list of ids; for several prompts a list of such lists."""
-        ids = [prompt.token_ids for prompt in self.prompts]
+        ids = [list(prompt.token_ids) for prompt in self.prompts]
         return ids[0] if len(ids) == 1 else ids
 
 
@@ -207,6 +210,7 @@ def submit(context: Context, job: Job) -> Generation:
                 root=job.root,
                 request_id=f"{job.id}-{i}",
                 priority=job.body.priority or 0,
+                bookmark=job.bookmark,
             )
             streams.append(stream)
     except BaseException:

@@ -119,7 +119,7 @@ def sessions_router(context: Context) -> APIRouter:
     async def explained(request: Request, session_id: str) -> dict[str, Any]:
         session = mine(request, session_id, use=False)
         events = [{**event, "at": desk.unix(event["at"])} for event in session.events]
-        tokens = PagedTokens(session.transcript.ids, engine.info.page_size, session.home.root)
+        tokens = engine.paged(session.transcript.ids, session.home.root, session.bookmark)
         cached = await engine.inspect(lambda manager: _cached(manager, tokens))
         return {**session_json(context, session), "cached": cached, "events": events}
 

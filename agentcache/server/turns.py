@@ -71,7 +71,7 @@ async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make
     def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
         prompt = turn.make_prompt(context.engine.renderer, body.chat_template_kwargs)
         asked = Asked(prompt, turn.all_messages, turn.session.head.tools, body.chat_template_kwargs)
-        return asked, Prompt(prompt.ids, prompt.transcript.text)
+        return asked, Prompt(prompt.transcript.ids, prompt.transcript.text)
 
     return await _answer_turn(context, request, body, Steps(check, ask, make_shape))
 
@@ -89,7 +89,7 @@ async def completion_turn(
 
     def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
         prompt = turn.make_prompt(context.engine.renderer)
-        return Asked(prompt), Prompt(prompt.ids)
+        return Asked(prompt), Prompt(prompt.transcript.ids)
 
     return await _answer_turn(context, request, body, Steps(check, ask, make_shape))
 
@@ -131,7 +131,8 @@ async def _answer_turn(
     turn.turn_id = body.turn_id
     try:
         asked, prompt = await run_in_threadpool(steps.ask, turn)
-        job = Job(body, [prompt], params, session.home.root, TurnEnding(context, key, turn, asked))
+        ending = TurnEnding(context, key, turn, asked)
+        job = Job(body, [prompt], params, session.home.root, ending, session.bookmark)
         return await answer(context, request, job, steps.make_shape(job))
     except BaseException:
         turn.end()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from agentcache.cache.tokens import Bookmark
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.errors import AgentCacheError, RequestError
 from agentcache.request import SequenceReport
@@ -106,6 +107,7 @@ class Session:
         transcript: of the head and every committed turn.
         ttl_s: it ends when it was not used for so long.
         lease_until: when the pin or the wait that keeps its pages ends.
+        bookmark: what the engine knows of its tokens.
     """
 
     id: str
@@ -121,6 +123,7 @@ class Session:
     lease_until: float | None = None
     closed: bool = False
     in_flight: TurnInFlight | None = None
+    bookmark: Bookmark = field(default_factory=Bookmark)
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_EVENTS_KEPT))
 
     @property
@@ -180,7 +183,8 @@ class Session:
         kept = self._turns_kept(at_turn, "at_turn")
         twin = replace(
             self, id=new_id, parent=self.id, turns=self.turns[:kept], transcript=self.transcript_at(kept), created=now,
-            lease_until=None, in_flight=None, metadata=dict(self.metadata), events=deque(maxlen=_EVENTS_KEPT),
+            lease_until=None, in_flight=None, bookmark=Bookmark(self.bookmark.tokens), metadata=dict(self.metadata),
+            events=deque(maxlen=_EVENTS_KEPT),
         )  # fmt: skip
         twin.note("forked", now, parent=self.id, turns=kept)
         self.note("fork", now, child=new_id, turns=kept)
