@@ -73,7 +73,6 @@ class ModelRunner:
             [chunk.pages for chunk in chunks],
             self.kv.page_size,
             self.device,
-            decode=[chunk.start >= chunk.sequence.prompt_len for chunk in chunks],
         )
 
     def _samples(self, chunks: list[Chunk], hidden: Tensor) -> list[list[TokenLogprob]]:

@@ -1,7 +1,7 @@
 """Causal attention that reads keys and values through page tables.
 
 Paged attention: Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
-SOSP 2023.
+SOSP 2023.  Partial results and their merging by log-sum-exp: Dao et al., "Flash-Decoding for long-context inference", 2023.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from agentcache_kernels.batch import AttentionBatch
-from agentcache_kernels.product import PromptSpan, attend_span
-from agentcache_kernels.scattered import PoolShape
+from agentcache_kernels.blocks import PoolShape
 
 
 def paged_attention(
@@ -25,12 +24,14 @@ def paged_attention(
 ) -> Tensor:
     """Attention of a step's rows over their sequences' pages, for any mix of prefill chunks and decode rows.
 
-    Slots that hold no token of a sequence never reach its result, whatever they contain.  Half types are computed in
-    float32.
+    On a CPU a row's bits depend on its query, its position and its keys and values alone: neither on the other rows of
+    the step, nor on how its prompt was cut, nor on where its pages lie.  Slots that hold no token of a sequence never
+    reach its result, whatever they contain.  Half types are computed in float32.
 
     Args:
         q: ``[tokens, q_heads, head_dim]``, the rows of all sequences one after another.
-        k_pages, v_pages: ``[kv_heads, num_pages, page_size, head_dim]``; ``q_heads`` is a multiple of ``kv_heads``.
+        k_pages, v_pages: ``[kv_heads, num_pages, page_size, head_dim]``, contiguous; ``q_heads`` is a multiple of
+            ``kv_heads``.
         scale: multiplies the scores.
         window: a row at position p sees the keys of positions ``p - window + 1 .. p``; ``None`` sees all up to p.
 
@@ -38,20 +39,15 @@ def paged_attention(
         ``[tokens, q_heads, head_dim]`` in the type of ``q``; rows that see no key are 0.
 
     Raises:
-        ValueError: shapes that do not belong together, or a window below 1.
+        ValueError: shapes that do not belong together, a page that the pool does not have, or a window below 1.
     """
     _check(q, k_pages, v_pages, batch, window)
+    plan = batch.plan(PoolShape(q.shape[1], *k_pages.shape[:3]), window)
     out = torch.zeros_like(q)
-    spans = batch.spans
-    if q.device.type == "cpu" and q.dtype == k_pages.dtype == torch.float32:
-        if batch.decode_rows:
-            scattered = batch.scattered(PoolShape(q.shape[1], *k_pages.shape[:3]), window)
-            out[scattered.rows] = scattered.attend(q, k_pages, v_pages, scale)
-    else:
-        spans = spans + [PromptSpan(r.row, 1, r.context, r.pages, batch.page_size) for r in batch.decode_rows]
-    for span in spans:
-        rows = slice(span.first, span.first + span.count)
-        out[rows] = attend_span(q[rows], k_pages, v_pages, span, scale=scale, window=window)
+    if plan.singles is not None:
+        out[plan.singles.rows] = plan.singles.attend(q, k_pages, v_pages, scale).to(q.dtype)
+    for tile in plan.tiles:
+        out[tile.first : tile.first + tile.count] = tile.attend(q, k_pages, v_pages, scale)
     return out
 
 

@@ -7,8 +7,27 @@ from dataclasses import dataclass, field
 
 import torch
 
-from agentcache_kernels.product import PromptSpan
-from agentcache_kernels.scattered import DecodeRow, PoolShape, ScatteredKeys
+from agentcache_kernels.blocks import BlockReader, PoolShape
+from agentcache_kernels.single_rows import SingleRows
+from agentcache_kernels.tiles import RowTile, tiles_of
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows ``first .. first + count`` of the step: the last ``count`` of ``context`` positions, kept in ``pages``."""
+
+    first: int
+    count: int
+    context: int
+    pages: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """A step's attention over pools of one shape, under one window."""
+
+    singles: SingleRows | None
+    tiles: list[RowTile]
 
 
 @dataclass(slots=True)
@@ -18,22 +37,35 @@ class AttentionBatch:
     ::
 
         rows of the step:  | sequence 0 ......... | 1 | 2 | sequence 3 ..... |
-                             span of a prompt       decode rows   span
+                             a piece of a prompt    decode  a piece of a prompt
     """
 
     num_tokens: int
     page_size: int
-    spans: list[PromptSpan]
-    """Rows that share one product with their sequence's keys: pieces of prompts."""
-    decode_rows: list[DecodeRow]
-    """Rows that stand alone."""
-    _scattered: dict[tuple[PoolShape, int | None], ScatteredKeys] = field(default_factory=dict)
+    device: torch.device
+    spans: list[Span]
+    _plans: dict[tuple[PoolShape, int | None], AttentionPlan] = field(default_factory=dict)
 
-    def scattered(self, shape: PoolShape, window: int | None) -> ScatteredKeys:
-        """The decode rows' key slots for pools of this shape, built on first use and kept for the other layers."""
-        if (shape, window) not in self._scattered:
-            self._scattered[shape, window] = ScatteredKeys.build(self.decode_rows, shape, window)
-        return self._scattered[shape, window]
+    def plan(self, shape: PoolShape, window: int | None) -> AttentionPlan:
+        """Built on first use and kept for the other layers.
+
+        Raises:
+            ValueError: a page table names a page that the pool does not have.
+        """
+        if (shape, window) not in self._plans:
+            self._plans[shape, window] = self._build(shape, window)
+        return self._plans[shape, window]
+
+    def _build(self, shape: PoolShape, window: int | None) -> AttentionPlan:
+        lowest = min((min(span.pages) for span in self.spans), default=0)
+        highest = max((max(span.pages) for span in self.spans), default=0)
+        if lowest < 0 or highest >= shape.num_pages:
+            raise ValueError(f"got pages {lowest} to {highest}, expected 0 to {shape.num_pages - 1}")
+        reader = BlockReader(shape, self.device)
+        alone = [span for span in self.spans if span.count == 1]
+        singles = SingleRows.build(alone, reader, window) if alone else None
+        tiles = [tile for span in self.spans if span.count > 1 for tile in tiles_of(span, reader, window)]
+        return AttentionPlan(singles, tiles)
 
 
 def make_attention_batch(
@@ -42,39 +74,27 @@ def make_attention_batch(
     page_tables: Sequence[Sequence[int]],
     page_size: int,
     device: torch.device,
-    *,
-    decode: Sequence[bool] | None = None,
 ) -> AttentionBatch:
     """Describe one step.  Sequence b's rows are the last ``query_lens[b]`` of its ``context_lens[b]`` positions.
 
     The rows of all sequences lie one after another.  Page tables may be longer than the context needs; what lies
     beyond is not read.
 
-    Args:
-        decode: which sequences generate.  On a CPU the single row of such a sequence takes a path of its own, which
-            rounds differently in the last bit; a row of a prompt gives the same bits however its prompt was cut when
-            it is not marked.  By default every sequence with one row is taken to generate.
-
     Raises:
         ValueError: the lists differ in length, or a table is too short for its context.
     """
-    if decode is None:
-        decode = [count == 1 for count in query_lens]
-    if not len(query_lens) == len(context_lens) == len(page_tables) == len(decode):
+    if not len(query_lens) == len(context_lens) == len(page_tables):
         raise ValueError(
-            f"got {len(query_lens)} query lengths, {len(context_lens)} context lengths, {len(page_tables)} page tables "
-            f"and {len(decode)} decode marks, expected as many of each"
+            f"got {len(query_lens)} query lengths, {len(context_lens)} context lengths and {len(page_tables)} page "
+            "tables, expected as many of each"
         )
-    batch = AttentionBatch(0, page_size, [], [])
-    for count, context, table, alone in zip(query_lens, context_lens, page_tables, decode, strict=True):
+    batch = AttentionBatch(0, page_size, device, [])
+    for count, context, table in zip(query_lens, context_lens, page_tables, strict=True):
         needed = -(-context // page_size)
         if len(table) < needed:
             raise ValueError(f"got {len(table)} pages for {context} positions, expected {needed} of {page_size} tokens")
-        if count and context:
-            pages = torch.tensor(table[:needed], dtype=torch.int64, device=device)
-            if alone and count == 1:
-                batch.decode_rows.append(DecodeRow(batch.num_tokens, context, pages))
-            else:
-                batch.spans.append(PromptSpan(batch.num_tokens, count, context, pages, page_size))
+        blank = max(0, count - context)  # rows that lie before position 0 and see nothing
+        if count > blank:
+            batch.spans.append(Span(batch.num_tokens + blank, count - blank, context, list(table[:needed])))
         batch.num_tokens += count
     return batch

@@ -189,7 +189,7 @@ def test_a_prompt_gives_the_same_bits_however_it_is_cut(shape: Shape) -> None:
         rows, end = [], 0
         for count in split:
             q, end = case.q[end : end + count], end + count
-            batch = make_attention_batch([count], [end], case.tables, shape.page_size, CPU, decode=[False])
+            batch = make_attention_batch([count], [end], case.tables, shape.page_size, CPU)
             rows.append(paged_attention(q, k_pages, v_pages, batch, scale=scale_of(shape)))
         results.append(torch.cat(rows))
     for split, result in zip(SPLITS[1:], results[1:]):
@@ -208,22 +208,6 @@ def test_a_row_keeps_its_bits_in_any_company_and_on_any_pages() -> None:
                 for ours, theirs in zip(small.tables[0], large.tables[0][: -(-lens[1] // 16)]):
                     target[:, theirs] = source[:, ours]
             assert torch.equal(large.run(math.nan)[: lens[0]], alone[index])
-
-
-def test_one_row_of_a_prompt_and_a_decode_row_agree_within_rounding() -> None:
-    case = make_case(Shape(9, 3, 64, 16), [(1, 300)])
-    k_pages, v_pages = case.filled(math.nan)
-    results = [
-        paged_attention(
-            case.q,
-            k_pages,
-            v_pages,
-            make_attention_batch([1], [300], case.tables, 16, CPU, decode=[decode]),
-            scale=scale_of(case.shape),
-        )
-        for decode in (True, False)
-    ]
-    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
 
 
 def test_one_batch_serves_layers_with_and_without_a_window() -> None:
