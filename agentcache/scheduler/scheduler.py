@@ -132,13 +132,27 @@ class Scheduler:
         for sequence in grown:
             if sequence.lease is not None:  # another may have needed its pages
                 plan.chunks.append(_chunk(sequence, len(sequence.tokens) - 1, 1, (sequence,)))
-        budget = max(self.limits.token_budget - len(plan.chunks), self._least_budget)
-        for sequence in prompts:
-            if budget > 0 and sequence.lease is not None:
-                budget -= self._plan_prefill(plan, sequence, budget)
-        if admit and (self.preempted or self.waiting):
-            self._admit(plan, budget)
+        self._share_budget(plan, [s for s in prompts if s.lease is not None], admit=admit)
         return plan
+
+    def _share_budget(self, plan: StepPlan, prompts: list[Sequence], *, admit: bool) -> None:
+        """Give the rows that decoding leaves to prompts.
+
+        The oldest that runs gets at least half of them, so that it moves on.  The others, shortest rest first, and those who
+        wait get the other half, so that a short prompt is not kept waiting by a long one; what they leave is the oldest's.
+        """
+        budget = max(self.limits.token_budget - len(plan.chunks), self._least_budget)
+        others = budget
+        if prompts:
+            others -= min(max(budget // 2, self._least_budget), max(1, _rest(prompts[0])))
+        left = others
+        for sequence in sorted(prompts[1:], key=_rest):
+            if left > 0:
+                left -= self._plan_prefill(plan, sequence, left)
+        if admit and (self.preempted or self.waiting):
+            left = self._admit(plan, left)
+        if prompts:
+            self._plan_prefill(plan, prompts[0], budget - others + left)
 
     @property
     def _least_budget(self) -> int:
@@ -231,36 +245,38 @@ class Scheduler:
 
     # -- admission ------------------------------------------------------------------------------------------------
 
-    def _admit(self, plan: StepPlan, budget: int) -> None:
+    def _admit(self, plan: StepPlan, budget: int) -> int:
+        """Begin what can begin; the rows that are left of ``budget``."""
         seats = self.limits.max_running - self._taken()
         for sequence in self.preempted[: self.limits.look_ahead]:
             if budget < self._least_budget or seats < _seats(sequence):
-                return
+                return budget
             lease = self._try(plan, sequence)
             if lease is Refusal.NO_ROOM:
-                return  # nobody overtakes one that waits for room, or it would wait for ever
+                return budget  # nobody overtakes one that waits for room, or it would wait for ever
             if isinstance(lease, Lease):
                 self.preempted.remove(sequence)
                 self._resume(sequence, lease)
                 seats -= _seats(sequence)
                 budget -= self._plan_prefill(plan, sequence, budget)
         if budget < self._least_budget or seats < 1 or not self.waiting:
-            return
+            return budget
         self._announced = announced_keys(self.manager)
         for waiter in self.waiting.candidates(self.processed):
             sequence = waiter.sequence
             if seats < _seats(sequence) or self._surely_too_large(waiter):
-                return
+                return budget
             lease = Refusal.IN_FLIGHT if waiter.in_flight else self._try(plan, sequence)
             if lease is Refusal.NO_ROOM:
-                return
+                return budget
             if isinstance(lease, Lease):
                 self.waiting.admit(sequence)
                 self._start(sequence, lease)
                 seats -= _seats(sequence)
                 budget -= self._plan_prefill(plan, sequence, budget)
             if budget < self._least_budget or seats < 1:
-                return
+                return budget
+        return budget
 
     def _taken(self) -> int:
         """Seats that are taken, or kept for sequences that follow one that runs."""
@@ -382,6 +398,11 @@ def _decodes(sequence: Sequence) -> bool:
     """Whether all that is left to run is the token it drew last."""
     length = len(sequence.tokens)
     return length > sequence.prompt_len and _lease(sequence).computed == length - 1
+
+
+def _rest(sequence: Sequence) -> int:
+    """Tokens of its prompt that are left to compute."""
+    return len(sequence.tokens) - _lease(sequence).computed
 
 
 def _seats(sequence: Sequence) -> int:

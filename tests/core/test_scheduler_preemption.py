@@ -207,3 +207,23 @@ def test_chunks_end_where_pages_end():
         world.ask(str(n), prompt_of(50 + n, n), max_tokens=5)
     world.run()
     assert len(ends) > 15 and all(end % 8 == 0 for end, _ in ends)
+
+
+def test_a_long_prompt_gets_at_least_half_of_each_step_and_a_short_one_does_not_wait_for_it():
+    world = make_world(pages=200, size=4, running=8, budget=32)
+    world.ask("long", prompt_of(320, "long"), max_tokens=1)
+    world.step()
+    long_ = world.scheduler.running[0]
+    for n in range(8):
+        before = long_.lease.computed
+        short = world.ask(str(n), prompt_of(12, n), max_tokens=1)
+        world.step()
+        assert short.tokens() == continuation(prompt_of(12, n), 1)
+        assert long_.lease.computed - before == 20
+    for n in range(3):
+        world.ask(f"middle {n}", prompt_of(120, n), max_tokens=1)
+    while long_.lease:
+        before = long_.lease.computed
+        world.step()
+        assert not long_.lease or long_.lease.computed - before == 16
+    world.run()
