@@ -9,7 +9,7 @@ import enum
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from agentcache.cache.explain import Miss
@@ -120,6 +120,18 @@ class Output:
     error: str | None = None
 
 
+class Standing(NamedTuple):
+    """Where a request stands in the queue.
+
+    Attributes:
+        priority: a lower number is served first.
+        program: what it is a turn of (a session), inside its namespace: a program's turns keep its place in the queue.
+    """
+
+    priority: int = 0
+    program: str | None = None
+
+
 Sink = Callable[["Output"], None]
 """Receives the outputs of a request, in order, on the engine's thread; must not block."""
 
@@ -146,7 +158,7 @@ class Request:
     tokens: PagedTokens | None = None
     bookmark: Bookmark | None = None
     program: str | None = None
-    """What it is a turn of (a session), inside its namespace: a program's turns keep its place in the queue."""
+    """See ``Standing``."""
     arrival: float = 0.0
     """Seconds on the engine's clock; set when the engine takes it in."""
     sequences: list[Sequence] = field(default_factory=list)

@@ -31,7 +31,7 @@ from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.core import Bounds, EngineCore, check_request
 from agentcache.engine.stats import EngineStats
 from agentcache.errors import AgentCacheError, EngineFailingError, EngineStoppedError, QueueFullError, RequestError
-from agentcache.request import FinishReason, Output, Request, SamplingParams
+from agentcache.request import FinishReason, Output, Request, SamplingParams, Standing
 from agentcache.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 _LONGEST_RETRY_S = 60
 """Clients that find the queue full are not sent away for longer."""
+
+_NEWCOMER = Standing()
 
 _CHECK_AFTER_S = 2.0
 """Rest after which the invariants are checked."""
@@ -208,7 +210,7 @@ class AsyncEngine:
         *,
         root: bytes,
         request_id: str,
-        priority: int = 0,
+        standing: Standing = _NEWCOMER,
         bookmark: Bookmark | None = None,
     ) -> OutputStream:
         """Queue a prompt of token ids; call on the event loop.  Never blocks.
@@ -233,7 +235,7 @@ class AsyncEngine:
             self._outbox.setdefault(loop, []).append((stream, output))
 
         tokens = self.paged(prompt, root, bookmark)
-        request = Request(request_id, prompt, params, root, sink, priority, tokens, bookmark)
+        request = Request(request_id, prompt, params, root, sink, standing.priority, tokens, bookmark, standing.program)
         check_request(request, self._bounds)
         self._take_place()
 

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from agentcache.cache.tokens import Bookmark
 from agentcache.engine.core import Bounds, check_request
 from agentcache.errors import RequestError
-from agentcache.request import Output, Request, SamplingParams
+from agentcache.request import Output, Request, SamplingParams, Standing
 from agentcache.server.context import Context
 from agentcache.server.errors import CLIENT_GONE, ApiError, ClientGoneError, internal_error
 from agentcache.server.generation import Delta, Generation
@@ -209,7 +209,7 @@ def submit(context: Context, job: Job) -> Generation:
                 job.params,
                 root=job.root,
                 request_id=f"{job.id}-{i}",
-                priority=job.body.priority or 0,
+                standing=Standing(job.body.priority or 0, _program(job.body)),
                 bookmark=job.bookmark,
             )
             streams.append(stream)
@@ -218,6 +218,13 @@ def submit(context: Context, job: Job) -> Generation:
             stream.abort()
         raise
     return Generation(streams, job.params.n, context.lifecycle)
+
+
+def _program(body: GenerationBody) -> str | None:
+    """What the request is a turn of, so that its next turn does not queue behind newcomers."""
+    if body.session is not None:
+        return f"session {body.session}"
+    return None if body.prompt_cache_key is None else f"key {body.prompt_cache_key}"
 
 
 def _check_all(context: Context, job: Job) -> None:

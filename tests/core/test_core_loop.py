@@ -9,7 +9,7 @@ from replay import continuation
 from test_engine import make_engine, prompt_of
 
 from agentcache.engine.loop import AsyncEngine, OutputStream
-from agentcache.errors import EngineStoppedError, InvariantError, QueueFullError
+from agentcache.errors import EngineFailingError, EngineStoppedError, InvariantError, QueueFullError
 from agentcache.request import FinishReason, Output, SamplingParams, TokenLogprob
 
 DEADLINE = 10
@@ -289,21 +289,48 @@ def test_a_burst_cannot_slip_past_the_queue_limit_and_places_come_back():
     play(scene, engine)
 
 
-def test_failed_steps_in_a_row_are_unhealthy_until_one_succeeds():
+def test_failed_steps_in_a_row_close_the_engine_until_a_probe_succeeds():
     async def scene(engine):
         for n in range(5):
             assert engine.healthy()[0]
             await engine.inject_fault("forward", 1)
             assert (await read(submit(engine, f"bad {n}", prompt_of(6))))[-1].finish_reason is FinishReason.ERROR
         assert engine.healthy() == (False, "the last 5 steps failed")
-        await read(submit(engine, "good", prompt_of(6)))
-        assert engine.healthy() == (True, "ok")
+        with pytest.raises(EngineFailingError, match="the last 5 steps failed; try again later") as caught:
+            submit(engine, "refused", prompt_of(6))
+        assert caught.value.retry_after_s == 1
+        await engine.advance_clock(1)  # nobody asks for anything: the engine finds out by itself
+        while not engine.healthy()[0]:
+            await asyncio.sleep(0.005)
+        assert tokens(await read(submit(engine, "good", prompt_of(6)))) == continuation(prompt_of(6), 8)
         for n in range(2):
             await engine.inject_fault("forward", 1)
             await read(submit(engine, f"bad again {n}", prompt_of(6)))
         assert engine.healthy()[0]
+        assert await engine.check() == []
 
     play(scene)
+
+
+def test_a_full_queue_says_when_there_will_be_places_at_the_pace_of_late():
+    engine, gate = gated(waiting=10)
+
+    async def scene(engine):
+        for n in range(3):
+            gate.allow(1)
+            await read(submit(engine, f"done {n}", prompt_of(6), max_tokens=1))
+            await engine.advance_clock(20)
+        gate.entered.clear()
+        submit(engine, "running", prompt_of(6))
+        await entered(gate)
+        for n in range(10):
+            submit(engine, str(n), prompt_of(6, n))
+        with pytest.raises(QueueFullError) as caught:
+            submit(engine, "x", prompt_of(6))
+        assert 10 <= caught.value.retry_after_s <= 30  # a tenth of ten places, at one in about 15 to 20 s
+        gate.allow(1000)
+
+    play(scene, engine)
 
 
 def test_an_idle_engine_does_not_spin():

@@ -106,7 +106,7 @@ class StubEngine:
     def healthy(self):
         return self.ready, "ok" if self.ready else "loading"
 
-    def submit(self, prompt, params, *, root, request_id, priority=0):
+    def submit(self, prompt, params, *, root, request_id, standing=None, bookmark=None):
         if self.script.queue_full:
             raise QueueFullError("3 requests wait, and no more than 3 may")
         info = self.info
