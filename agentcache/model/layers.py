@@ -137,6 +137,19 @@ class Attention(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy he
         return slots
 
 
+def silu(x: Tensor) -> Tensor:
+    """``x * sigmoid(x)`` as a new tensor.
+
+    torch's own kernel works in vectors and rounds what is left over at the end of a thread's share differently.  Where
+    shares end follows from the number of rows and threads, so in float32 on a CPU it is written out in operations that
+    give an element the same bits wherever it stands (docs/determinism.md).
+    """
+    if x.dtype != torch.float32 or x.device.type != "cpu":
+        return functional.silu(x)
+    denominator = x.neg().exp_().add_(1)
+    return torch.div(x, denominator, out=denominator)
+
+
 class GatedMLP(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
     """``down(silu(gate(x)) * up(x))`` (Shazeer, "GLU Variants Improve Transformer", 2020)."""
 
@@ -148,7 +161,7 @@ class GatedMLP(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy her
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).split(self.width, -1)
-        return self.down(functional.silu(gate).mul_(up))
+        return self.down(silu(gate).mul_(up))
 
     def weight_slots(self, name: str) -> dict[str, Slot]:
         return self.gate_up.weight_slots(f"{name}.gate_proj", f"{name}.up_proj") | self.down.weight_slots(

@@ -76,10 +76,15 @@ def logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> list[T
     rows = torch.tensor(asked, device=logits.device)
     logs = logits[rows].log_softmax(-1)
     own = logs.gather(1, tokens[rows][:, None]).flatten().tolist()
-    top = logs.topk(min(max(wanted[i] or 0 for i in asked), logs.shape[1]))
-    for i, logprob, values, indices in zip(asked, own, top.values.tolist(), top.indices.tolist(), strict=True):
-        pairs = zip(indices, values, strict=True)
-        entries[i] = TokenLogprob(ids[i], logprob, tuple(pairs)[: wanted[i]])
+    for i, logprob in zip(asked, own, strict=True):
+        entries[i] = TokenLogprob(ids[i], logprob, ())
+    # Among equals, which of them topk picks depends on how many are asked for: what a neighbour asks must not change it.
+    for count in {wanted[i] for i in asked} - {0, None}:
+        alike = [place for place, i in enumerate(asked) if wanted[i] == count]
+        top = logs[torch.tensor(alike, device=logs.device)].topk(min(count or 0, logs.shape[1]))
+        for place, values, indices in zip(alike, top.values.tolist(), top.indices.tolist(), strict=True):
+            i = asked[place]
+            entries[i] = TokenLogprob(ids[i], own[place], tuple(zip(indices, values, strict=True)))
     return entries
 
 

@@ -60,8 +60,9 @@ class SingleRows:
     rows: Tensor
     """int64 ``[sequences]``: rows of the step."""
     reads: list[_Read]
-    order: Tensor
-    """int64 ``[pairs]``: where among the results of ``reads`` each pair is, in order of ranks, then of sequences."""
+    order: Tensor | None
+    """int64 ``[pairs]``: where among the results of ``reads`` each pair is, in order of ranks, then of sequences; ``None``:
+    they are in that order."""
     owners: Tensor
     """int64 ``[pairs]``: whose each pair is, in that order."""
     counts: list[int]
@@ -79,7 +80,7 @@ class SingleRows:
             reader,
             torch.tensor([span.first for span in spans], device=reader.device),
             _reads(items, reader, window),
-            torch.tensor(order, device=reader.device),
+            None if order == list(range(len(pairs))) else torch.tensor(order, device=reader.device),
             torch.tensor([pairs[place][1] for place in order], device=reader.device),
             [sum(len(blocks) > rank for blocks in seen) for rank in range(len(seen[0]))],
         )
@@ -88,17 +89,21 @@ class SingleRows:
         """``[sequences, q_heads, head_dim]`` in float32 from the whole step's ``q`` ``[tokens, q_heads, head_dim]``."""
         shape, head_dim = self.reader.shape, q.shape[2]
         lines = q[self.rows].float().view(-1, shape.kv_heads, shape.group, head_dim).transpose(0, 1)
+        alone = padded(lines)
+        split = (shape.kv_heads, -1, shape.group)  # [kv_heads, pairs, group]
         outs, lses = [], []
         for read in self.reads:
             keys, values = self.reader.gather(read.blocks, k_pages, v_pages)
-            rows = padded(lines[:, read.owners].flatten(2, 3))
+            owners = read.owners.shape[1]
+            rows = alone[:, read.owners[:, 0]] if owners == 1 else padded(lines[:, read.owners].flatten(2, 3))
             bias = None if read.bias is None else read.bias.expand(shape.kv_heads, -1, rows.shape[2], -1)
             out, lse = attend(rows, keys, values, bias, scale)
-            count = read.owners.shape[1] * shape.group
-            split = (shape.kv_heads, -1, shape.group)  # [kv_heads, pairs, group]
-            outs.append(out[:, :, :count].reshape(*split, head_dim).transpose(0, 1))
-            lses.append(lse[:, :, :count].reshape(split).transpose(0, 1))
-        return self._merge(torch.cat(outs)[self.order], torch.cat(lses)[self.order]).flatten(1, 2)
+            outs.append(out[:, :, : owners * shape.group].reshape(*split, head_dim).transpose(0, 1))
+            lses.append(lse[:, :, : owners * shape.group].reshape(split).transpose(0, 1))
+        pairs, weights = torch.cat(outs), torch.cat(lses)
+        if self.order is not None:
+            pairs, weights = pairs[self.order], weights[self.order]
+        return self._merge(pairs, weights).flatten(1, 2)
 
     def _merge(self, outs: Tensor, lses: Tensor) -> Tensor:
         """Sum of ``outs`` ``[pairs, kv_heads, group, head_dim]`` by sequence, weighted by the exponentials of ``lses``.

@@ -62,6 +62,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-rope-yarn": ("llama", {"rope_parameters": _YARN_ROPE}),
     "mistral": ("mistral", {"sliding_window": None, "head_dim": 24}),
     "mistral-window": ("mistral", {"sliding_window": 20}),
+    "mistral-wide-window": ("mistral", {"sliding_window": 270}),
     "qwen2": ("qwen2", {"tie_word_embeddings": True}),
     "qwen2-window": ("qwen2", {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1}),
     "qwen3": ("qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
