@@ -58,9 +58,10 @@ class Chain:
         leases: needs of sequences that run, and of chains that hang from this one and are needed by such.
         pins: the same for pins.
         lapsed: depths ``(after, upto]`` that a pin which ran out had kept.
+        branches: its nodes that other chains hang from, and how many do.
     """
 
-    __slots__ = ("base", "end", "head", "lapsed", "leases", "parent", "pins", "space")
+    __slots__ = ("base", "branches", "end", "head", "lapsed", "leases", "parent", "pins", "space")
 
     def __init__(self, head: Node | None, parent: Chain | None, base: int, space: bytes) -> None:
         self.head = head
@@ -71,6 +72,7 @@ class Chain:
         self.leases = Needs(base)
         self.pins = Needs(base)
         self.lapsed = (base, base)
+        self.branches: dict[Node, int] = {}
 
     @property
     def num_live(self) -> int:
@@ -97,6 +99,12 @@ class Chain:
             self.lapsed = (after, upto)
         elif upto >= low:
             self.lapsed = (min(low, after), max(high, upto))
+
+    def branch_off(self, node: Node, change: int) -> None:
+        """One chain more (or less) hangs from ``node``."""
+        self.branches[node] = self.branches.get(node, 0) + change
+        if not self.branches[node]:
+            del self.branches[node]
 
     def forget(self, depth: int) -> None:
         """The page at ``depth``, the last one, leaves."""

@@ -88,6 +88,7 @@ class Node:
             return Chain(self, None if parent is None else parent.chain, self.depth, space)
         chain = parent.chain
         if self.tail or chain.end != parent.depth:
+            chain.branch_off(parent, 1)
             chain = Chain(None, chain, parent.depth, chain.space)
         chain.end = self.depth
         return chain
@@ -275,6 +276,17 @@ class PrefixTree:
             start += width
         return node
 
+    def branches_above(self, node: Node) -> Iterator[Node]:
+        """Nodes between ``node`` and its root or gate, themselves included, that several pages follow; the last one first.
+
+        O(branches), however far apart they are.
+        """
+        for chain, depth in _upwards(node):
+            found = [at for at in chain.branches if at.depth <= depth and len(at.children) > 1]
+            yield from sorted(found, key=lambda at: at.depth, reverse=True)
+            if chain.head is not None:
+                return
+
     # -- holding --------------------------------------------------------------------------------------------------
 
     def hold(self, node: Node) -> None:
@@ -451,7 +463,10 @@ class PrefixTree:
         self._evicted[node.key] = (self.clock, node.lapsed)
         if len(self._evicted) > self._remember:
             self._evicted.popitem(last=False)
-        node.chain.forget(node.depth)
+        chain = node.chain
+        chain.forget(node.depth)
+        if chain.head is None and chain.end == chain.base:
+            parent.chain.branch_off(parent, -1)
         above: Node | None = parent
         if not parent.has_page:
             self._forget_empty(parent)
@@ -489,6 +504,11 @@ class PrefixTree:
             f"{head} is empty and unheld"
             for head in (*self.roots(), *self.gates())
             if not (head.children or head.gates or head.chain.leases)
+        ]
+        faults += [
+            f"{node} is not known to branch"
+            for node in (*self.roots(), *self.gates(), *self._nodes.values())
+            if len(node.children) > 1 and node not in node.chain.branches
         ]
         gates = Counter(gate.parent for gate in self.gates())
         faults += [

@@ -45,7 +45,7 @@ class PromptEnding:
         self._space = space
         self._asked = asked
         self._source = source
-        self._search = ShareSearch(context.engine, space.root, asked[0].prompt.transcript.ids)
+        self._search = ShareSearch(context.engine, context.engine.paged(asked[0].prompt.transcript.ids, space.root))
 
     def started(self, generation: Generation) -> None:
         self._search.start()
@@ -92,7 +92,8 @@ class TurnEnding:
         self._turn = turn
         self._asked = asked
         self._before = turn.session.transcript
-        self._search = ShareSearch(context.engine, turn.session.home.root, asked.prompt.transcript.ids)
+        session, ids = turn.session, asked.prompt.transcript.ids
+        self._search = ShareSearch(context.engine, context.engine.paged(ids, session.home.root, session.bookmark))
 
     def started(self, generation: Generation) -> None:
         self._search.start()

@@ -48,21 +48,25 @@ class Branch:
 
 
 def branches_of(tree: PrefixTree, tokens: PagedTokens) -> list[Branch]:
-    """Where the tree branches along ``tokens``.  Changes nothing; O(pages of the prompt that are cached).
+    """Where the tree branches along ``tokens``.  Changes nothing; O(branches).
 
     Runs between two steps, so the keys of a long prompt should be computed before.
     """
-    node = deepest = _deepest(tree, tokens)
-    branches = []
-    while True:
-        if node is deepest or len(node.children) > 1:
-            start = node.depth * tokens.page_size
-            branches.append(Branch(start, _most_alike(node, _page_at(tokens, start))))
-        if node.parent is None:
-            break
-        node = node.parent
+    deepest = _deepest(tree, tokens)
+    nodes = [deepest, *(node for node in tree.branches_above(deepest) if node is not deepest)]
+    starts = [(node, node.depth * tokens.page_size) for node in nodes]
+    branches = [Branch(start, _most_alike(node, _page_at(tokens, start))) for node, start in starts]
     # A page found by its name alone counts only if it hangs from where this prompt begins.
-    return branches if node is tree.match(tokens, 0).node else []
+    return branches if _top(deepest) is tree.match(tokens, 0).node else []
+
+
+def _top(node: Node) -> Node:
+    """The root above ``node``."""
+    chain = node.chain
+    while chain.parent is not None:
+        chain = chain.parent
+    assert chain.head is not None, "the topmost chain begins behind a root"
+    return chain.head
 
 
 def _deepest(tree: PrefixTree, tokens: PagedTokens) -> Node:
@@ -116,9 +120,9 @@ def _page_at(tokens: PagedTokens, start: int) -> bytes:
 class ShareSearch:
     """Looks for share points while the request is on its way through the engine, so that no answer waits for it."""
 
-    def __init__(self, engine: AsyncEngine, root: bytes, ids: Sequence[int]) -> None:
+    def __init__(self, engine: AsyncEngine, tokens: PagedTokens) -> None:
         self._engine = engine
-        self._tokens = PagedTokens(ids, engine.info.page_size, root)
+        self._tokens = tokens
         self._task: asyncio.Task[list[int]] | None = None
 
     def start(self) -> None:
@@ -135,7 +139,7 @@ class ShareSearch:
 
     async def _search(self) -> list[int]:
         tokens = self._tokens
-        if len(tokens) > _LONG:
+        if len(tokens) - tokens.num_known > _LONG:
             await run_in_threadpool(tokens.keys, tokens.num_full_pages)
         try:
             branches = await self._engine.inspect(lambda manager: branches_of(manager.tree, tokens))

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from agentcache.cache.manager import CacheManager
+from agentcache.cache.tokens import PagedTokens
 from agentcache.engine.core import Bounds, check_request
 from agentcache.engine.loop import EngineInfo, OutputStream
 from agentcache.engine.stats import EngineStats, Metrics
@@ -105,6 +106,9 @@ class StubEngine:
 
     def healthy(self):
         return self.ready, "ok" if self.ready else "loading"
+
+    def paged(self, ids, root, bookmark=None):
+        return PagedTokens(ids, self.info.page_size, root)
 
     def submit(self, prompt, params, *, root, request_id, standing=None, bookmark=None):
         if self.script.queue_full:
