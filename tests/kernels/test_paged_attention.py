@@ -181,7 +181,8 @@ SPLITS = [[700], [512, 188], [1, 699], [130, 2, 3, 565], [16] * 43 + [12], [333,
 
 
 @pytest.mark.parametrize("shape", [Shape(9, 3, 64, 16), Shape(14, 2, 80, 8), Shape(4, 4, 16, 1), Shape(2, 1, 256, 24)])
-def test_a_prompt_gives_the_same_bits_however_it_is_cut(shape: Shape) -> None:
+@pytest.mark.parametrize("window", [None, 20, 300])
+def test_a_prompt_gives_the_same_bits_however_it_is_cut(shape: Shape, window: int | None) -> None:
     case = make_case(shape, [(700, 700)])
     k_pages, v_pages = case.filled(math.nan)
     results = []
@@ -190,7 +191,7 @@ def test_a_prompt_gives_the_same_bits_however_it_is_cut(shape: Shape) -> None:
         for count in split:
             q, end = case.q[end : end + count], end + count
             batch = make_attention_batch([count], [end], case.tables, shape.page_size, CPU)
-            rows.append(paged_attention(q, k_pages, v_pages, batch, scale=scale_of(shape)))
+            rows.append(paged_attention(q, k_pages, v_pages, batch, scale=scale_of(shape), window=window))
         results.append(torch.cat(rows))
     for split, result in zip(SPLITS[1:], results[1:]):
         assert torch.equal(result, results[0]), f"cut into {split}"
@@ -208,6 +209,22 @@ def test_a_row_keeps_its_bits_in_any_company_and_on_any_pages() -> None:
                 for ours, theirs in zip(small.tables[0], large.tables[0][: -(-lens[1] // 16)]):
                     target[:, theirs] = source[:, ours]
             assert torch.equal(large.run(math.nan)[: lens[0]], alone[index])
+
+
+@pytest.mark.parametrize("window", [None, 300])
+def test_a_row_keeps_its_bits_when_its_blocks_are_read_for_several(window: int | None) -> None:
+    """Four sequences share their beginning: two of them three blocks of 256 keys, one two, one none."""
+    shape = Shape(6, 2, 32, 16)
+    case = make_case(shape, [(1, 800), (1, 900), (1, 700), (1, 777)])
+    case.tables[1][:48] = case.tables[0][:48]
+    case.tables[2][:40] = case.tables[0][:40]
+    k_pages, v_pages = case.filled(math.nan)
+    together = case.run(math.nan, window)
+    for i, (context, table) in enumerate(zip(case.context_lens, case.tables)):
+        batch = make_attention_batch([1], [context], [table], 16, CPU)
+        alone = paged_attention(case.q[i : i + 1], k_pages, v_pages, batch, scale=scale_of(shape), window=window)
+        assert torch.equal(together[i], alone[0])
+    torch.testing.assert_close(together.double(), case.reference(window), rtol=1e-5, atol=1e-6)
 
 
 def test_one_batch_serves_layers_with_and_without_a_window() -> None:

@@ -12,6 +12,7 @@ import torch
 from tiny_models import PagedRun
 
 from agentcache.model.hub import ModelFiles
+from agentcache.model.layers import silu
 from agentcache.model.transformer import Transformer
 
 _SMOLLM2_LAYERS = {
@@ -64,6 +65,46 @@ def test_the_last_prompt_row_has_the_same_bits_with_a_decode_row_beside_it(model
     run = PagedRun(model)
     run.step({1: other})
     assert torch.equal(run.step({0: prompt, 1: [3]})[: len(prompt)], alone)
+
+
+def test_a_generated_row_has_the_bits_of_the_same_row_in_a_prompt(model: Transformer, threads: int) -> None:
+    prompt, output = tiny_models.random_prompt(250, seed=3), tiny_models.random_prompt(12, seed=4)
+    whole = PagedRun(model).step({0: prompt + output})
+    run = PagedRun(model, seed=1)
+    rows = [run.step({0: prompt})] + [run.step({0: [token]}) for token in output]
+    assert torch.equal(torch.cat(rows), whole)
+
+
+def test_one_thread_and_two_give_the_same_bits(model: Transformer) -> None:
+    prompt = tiny_models.random_prompt(300, seed=5)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            run = PagedRun(model)
+            results.append(torch.cat([run.step({0: prompt}), run.step({0: [7]})]))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("width", [1536, 100])
+def test_silu_gives_an_element_the_same_bits_wherever_a_threads_share_ends(width: int) -> None:
+    x = torch.randn(513, 2 * width, generator=torch.Generator().manual_seed(0)) * 4
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        expected = silu(x[:, :width])
+        for threads in (2, 3, 7):
+            torch.set_num_threads(threads)
+            for rows in (1, 4, 200, 244, 500, 513):
+                assert torch.equal(silu(x[:rows, :width]), expected[:rows]), f"{rows} rows, {threads} threads"
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(expected, torch.nn.functional.silu(x[:, :width]))
+    extremes = silu(torch.tensor([-1e4, -100.0, 0.0, 100.0, 1e30]))
+    assert extremes.tolist() == [0.0, pytest.approx(0, abs=1e-30), 0.0, 100.0, pytest.approx(1e30)]
 
 
 def test_dummy_weights_are_the_same_every_time(model: Transformer, tmp_path: Path) -> None:

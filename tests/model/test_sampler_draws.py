@@ -225,3 +225,13 @@ def test_more_alternatives_than_tokens_gives_them_all() -> None:
 def test_nobody_samples() -> None:
     nothing: list[TokenLogprob] = sample(torch.empty(0, VOCAB), [])
     assert nothing == []
+
+
+def test_alternatives_do_not_depend_on_how_many_a_neighbour_asks_for() -> None:
+    """Many logits are equal: which of them are reported must not change with the company."""
+    logits = (logits_for(3) / 3).round()
+    few, none, many = (SamplingParams(temperature=0, logprobs=count) for count in (4, 0, 300))
+    (alone,) = sample(logits[:1], [sequence(few)])
+    together = sample(logits, [sequence(few), sequence(many), sequence(none)])
+    assert together[0] == alone
+    assert [len(entry.top) for entry in together] == [4, 300, 0]
