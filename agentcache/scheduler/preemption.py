@@ -109,7 +109,7 @@ def secure(sequence: Sequence, max_preemptions: int) -> int:
     if sequence.preemptions >= max_preemptions or sequence.recomputed + length > allowance(sequence):
         return max(length, end)
     share: float = 2.0 ** (sequence.preemptions - max_preemptions)
-    return min(length + int((end - length) * share), end - 1)
+    return max(1, min(length + int((end - length) * share), end - 1))
 
 
 def allowance(sequence: Sequence) -> int:

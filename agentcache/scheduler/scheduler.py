@@ -74,6 +74,8 @@ class Scheduler:
         self.num_preemptions = 0
         self.processed = 0
         """Tokens of all steps so far: the clock that waiting is measured in."""
+        self._secured: set[Sequence] = set()
+        """Running sequences that were promised room."""
         self._arrivals = 0
         self._announced: set[bytes] = set()
 
@@ -106,6 +108,7 @@ class Scheduler:
         """Take ``sequence`` out, in whatever state it is, and give its pages back.  Idempotent."""
         if sequence.state is SequenceState.RUNNING:
             self.running.remove(sequence)
+            self._secured.discard(sequence)
         elif sequence.state is SequenceState.PREEMPTED:
             self.preempted.remove(sequence)
         elif sequence in self.waiting:
@@ -211,8 +214,7 @@ class Scheduler:
 
     def _promised(self) -> int:
         """Pages that are promised to running sequences and not yet theirs."""
-        secured = [sequence for sequence in self.running if sequence.secured]
-        return sum(map(self._owed, secured)) if secured else 0
+        return sum(map(self._owed, self._secured)) if self._secured else 0
 
     def _owed(self, sequence: Sequence) -> int:
         held = len(sequence.lease.pages) if sequence.lease is not None else 0
@@ -232,6 +234,7 @@ class Scheduler:
         """Take the pages back; what was published stays as cache, and the rest is computed again later."""
         lease = _lease(sequence)
         self.running.remove(sequence)
+        self._secured.discard(sequence)
         sequence.valid_before = lease.computed
         sequence.recomputed += lease.computed  # until it is known how much of it stayed
         lease.release()
@@ -332,6 +335,7 @@ class Scheduler:
         kept = min(lease.computed, sequence.valid_before)
         sequence.recomputed -= kept
         sequence.secured = secure(sequence, self.limits.max_preemptions)
+        self._secured.add(sequence)
         lease.publishing &= not settled(sequence)
         self._start(sequence, lease)
 
@@ -373,6 +377,8 @@ class Scheduler:
         leased = sum(s.lease is not None for s in self.running)
         if leased != self.manager.num_leases:
             faults.append(f"{self.manager.num_leases} leases are open, {leased} sequences run")
+        if self._secured != {sequence for sequence in self.running if sequence.secured}:
+            faults.append("room is promised to others than those who run and come back")
         return faults + self._check_bounds()
 
     def _check_bounds(self) -> list[str]:

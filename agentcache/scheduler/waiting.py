@@ -208,9 +208,10 @@ class WaitingQueue:
     def _refresh(self, line: Line) -> None:
         """Look up some of those outside the window too, in turn, so that nobody's figures stay old."""
         begin = line.turn % len(line.order)
-        for waiter in line.order[begin : begin + self._look_ahead]:
+        end = begin + max(1, self._look_ahead // 4)
+        for waiter in line.order[begin:end]:
             self._look_up(waiter)
-        line.turn = begin + self._look_ahead
+        line.turn = end
 
     def check(self) -> Iterator[str]:
         """What is broken, in sentences."""
