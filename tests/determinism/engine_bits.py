@@ -32,6 +32,8 @@ class Bits:
     ids: tuple[int, ...]
     logprobs: tuple[str, ...]
     """The log-probability of each token and of its three best alternatives, as hexadecimal numbers."""
+    prompt: tuple[str, ...] = ()
+    """The same of the prompt's tokens, where asked for."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Engine:
         name = f"request-{self._asked}"
         ids: list[list[int]] = [[] for _ in range(ask.params.n)]
         logprobs: list[list[str]] = [[] for _ in range(ask.params.n)]
+        prompts: list[tuple[str, ...]] = [()] * ask.params.n
         reports: list[SequenceReport | None] = [None] * ask.params.n
         stream = self._engine.submit(ask.prompt, ask.params, root=namespace_root("tests"), request_id=name)
         async with stream:
@@ -79,11 +82,13 @@ class Engine:
                 assert output.finish_reason in {None, FinishReason.LENGTH}, output.error
                 ids[output.index] += output.token_ids
                 logprobs[output.index] += map(_hexadecimal, output.logprobs)
+                if output.prompt_logprobs is not None:
+                    prompts[output.index] = tuple(_hexadecimal(entry) for entry in output.prompt_logprobs if entry)
                 reports[output.index] = output.report or reports[output.index]
         replies = []
-        for tokens, values, report in zip(ids, logprobs, reports):
+        for tokens, values, prompt, report in zip(ids, logprobs, prompts, reports):
             assert report is not None and len(tokens) == len(values) == ask.params.max_tokens
-            replies.append(Reply(Bits(tuple(tokens), tuple(values)), report))
+            replies.append(Reply(Bits(tuple(tokens), tuple(values), prompt), report))
         return replies
 
 

@@ -155,11 +155,12 @@ def test_in_a_batch_of_seven(model: Model) -> None:
 
 @pytest.mark.parametrize("chunk", [16, 48, 64, 512])
 def test_in_chunks_beside_others(model: Model, chunk: int) -> None:
-    asks = [*ASKS, Ask(tiny_models.random_prompt(90, seed=40), GREEDY)]
+    asks = [*ASKS, Ask(tiny_models.random_prompt(90, seed=40), replace(GREEDY, prompt_logprobs=2))]
     with model.running(num_pages=400, prefill_chunk=max(chunk, model.page_size)) as engine:
         replies = engine.answer(*asks)
         (warm,) = engine.answer(asks[0])
     assert [reply.bits for reply in replies] == [model.cold(ask) for ask in asks]
+    assert len(replies[2].bits.prompt) == 89
     assert warm.report.cached_tokens == len(PROMPT) - 1
     assert warm.bits == replies[0].bits
 
