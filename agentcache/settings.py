@@ -86,7 +86,7 @@ class Settings(BaseModel):
     max_running: int = Field(64, ge=1, le=4096, description="sequences that run at once")
     max_waiting: int = Field(1024, ge=1, description="requests that may wait; beyond it 429")
     schedule: Literal["hrrn", "fcfs", "longest-prefix"] = Field("hrrn", description="who is admitted first")
-    max_overtakes: int = Field(16, ge=0, description="how often later requests may be admitted before a waiting one")
+    max_overtakes: int = Field(12, ge=0, description="later requests admitted before a waiting one, per step it needs")
     look_ahead: int = Field(64, ge=1, le=65536, description="waiting requests that one step looks up and tries")
     preempt: Literal["recompute", "swap"] = Field("recompute", description="what happens when pages run out")
 

@@ -25,6 +25,7 @@ class Waiter:
         pages: whole pages that the device's cache held when it was last looked up.
         below: whole pages behind those that a lower tier held then.
         in_flight: whether a running sequence was computing its next page then.
+        patience: how often it may be overtaken.
         base: see ``waiting.Line``.
     """
 
@@ -37,6 +38,7 @@ class Waiter:
     pages: int = 0
     below: int = 0
     in_flight: bool = False
+    patience: int = 0
     base: int = 0
 
     @property

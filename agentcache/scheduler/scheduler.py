@@ -37,7 +37,8 @@ class Limits:
         token_budget: rows of one step.  Decodes always run; prompts get the rest, and at least a page.
         max_running: sequences that hold pages at once.
         max_waiting: requests that may wait for their first admission.
-        max_overtakes: how often a waiting request may be overtaken by later ones of its class.
+        max_overtakes: how often a waiting request may be overtaken by later ones of its class, for each ``token_budget`` tokens
+            that it has to compute (rounded up).
         look_ahead: how many waiting requests of a class one step looks up and tries.
         max_preemptions: how often one sequence may be preempted.
     """
@@ -45,7 +46,7 @@ class Limits:
     token_budget: int
     max_running: int
     max_waiting: int
-    max_overtakes: int = 16
+    max_overtakes: int = 12
     look_ahead: int = 64
     max_preemptions: int = 4
 
@@ -67,7 +68,7 @@ class Scheduler:
         self.limits = limits
         self.costs = costs or Costs()
         self.waiting = WaitingQueue(
-            policy, look_ahead=limits.look_ahead, max_overtakes=limits.max_overtakes, look_up=self._look_up
+            policy, look_ahead=limits.look_ahead, patience=self._patience, look_up=self._look_up
         )
         self.preempted: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -291,6 +292,9 @@ class Scheduler:
             look_up(self.manager, waiter, self._announced)
         else:
             waiter.uncached = waiter.total
+
+    def _patience(self, waiter: Waiter) -> int:
+        return self.limits.max_overtakes * -(-waiter.uncached // self.limits.token_budget)
 
     def _surely_too_large(self, waiter: Waiter) -> bool:
         """Whether even what ``acquire`` could not have would not do; saves walking a long prompt in every step."""

@@ -1,13 +1,17 @@
 """The queue of those who were never admitted: priority classes, places, and how often each was overtaken.
 
-Inside a class, a request is *overtaken* when one that arrived later is admitted before it.  Nobody is overtaken more than
-``max_overtakes`` times: once that often, it is the next of its class, and the policy is not asked.
+Inside a class, a request is *overtaken* when one that arrived later is admitted before it.  Nobody is overtaken more often
+than its *patience*: ``max_overtakes`` times for each step of prefill that it needs when it arrives.  Once that often, it is the
+next of its class, and the policy is not asked::
 
-Only the first to arrive has to be looked at: whoever overtakes a request also overtakes everybody who arrived before it,
-so counts never grow along the line::
+    line, in order of arrival:   overtaken   [ 31, 24, 24, 9, 2, 0 ]      the third goes, then the policy chooses again
+                                 patience    [ 48, 36, 24, 12, 12, 12 ]
 
-    line, in order of arrival:   [ 16, 16, 9, 9, 2, 0 ]      max_overtakes = 16: the first goes, then the second,
-                                                             then the policy chooses again
+Patience grows with cost because a dear request that is served early makes many wait, and takes pages that many would have
+hit.  While pool and contexts are of a size, a flat bound turns every order into first come, first served, and first come,
+first served makes everybody cold.
+
+Of several that are due, the first to arrive goes: then nobody who is due is ever overtaken.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ class Line:
     one's admission moves it up by one and leaves the count, a later one's adds one to it.
     """
 
-    __slots__ = ("_admitted", "_by_place", "order", "turn")
+    __slots__ = ("_admitted", "_by_place", "_due_at", "_due_is", "order", "turn")
 
     def __init__(self) -> None:
         self.order: list[Waiter] = []
@@ -46,6 +50,8 @@ class Line:
         """Whose cached tokens are looked up next, beside those of the window."""
         self._by_place: list[Waiter] = []
         self._admitted = 0
+        self._due_at = (0, 0)
+        self._due_is: Waiter | None = None
 
     def join(self, waiter: Waiter) -> None:
         """Stand at the end, but by age before everybody whose program came later.
@@ -64,6 +70,15 @@ class Line:
         """How many that arrived later than the one at ``index`` were admitted before it."""
         return self._admitted + index - self.order[index].base
 
+    def due(self) -> Waiter | None:
+        """Whose patience is at its end: the first to arrive of those."""
+        now = (self._admitted, len(self.order))
+        if now != self._due_at:
+            self._due_at = now
+            late = (w for index, w in enumerate(self.order) if self._admitted + index - w.base >= w.patience)
+            self._due_is = next(late, None)
+        return self._due_is
+
     def admit(self, waiter: Waiter) -> None:
         self._remove(waiter)
         self._admitted += 1
@@ -74,18 +89,20 @@ class Line:
             behind.base -= 1
 
     def _remove(self, waiter: Waiter) -> int:
+        self._due_at = (-1, -1)
         index = bisect_left(self.order, waiter.rank, key=_RANK)
         del self.order[index]
         del self._by_place[bisect_left(self._by_place, _PLACE(waiter), key=_PLACE)]
         return index
 
-    def check(self, max_overtakes: int) -> Iterator[str]:
+    def check(self) -> Iterator[str]:
         """What is broken, in sentences."""
         counts = [self.overtaken(index) for index in range(len(self.order))]
         if any(a < b for a, b in pairwise(counts)) or min(counts, default=0) < 0:
             yield f"requests that wait were overtaken {counts} times, which cannot be"
-        if counts and counts[0] > max_overtakes:
-            yield f"a request was overtaken {counts[0]} times, and no more than {max_overtakes} may be"
+        for count, waiter in zip(counts, self.order, strict=True):
+            if count > waiter.patience:
+                yield f"a request was overtaken {count} times, and no more than {waiter.patience} may be"
         if sorted(self.order, key=_RANK) != self.order or sorted(self.order, key=_PLACE) != self._by_place:
             yield "waiting requests are out of order"
         ages = [waiter.since for waiter in self._by_place]
@@ -99,16 +116,21 @@ class WaitingQueue:
     Args:
         policy: orders those of one class.
         look_ahead: how many of a class are looked up in the cache and tried in one step.
-        max_overtakes: see above.
+        patience: how often a waiter that was just looked up may be overtaken.
         look_up: refreshes what a waiter says of the cache.
     """
 
     def __init__(
-        self, policy: Policy, *, look_ahead: int, max_overtakes: int, look_up: Callable[[Waiter], None]
+        self,
+        policy: Policy,
+        *,
+        look_ahead: int,
+        patience: Callable[[Waiter], int],
+        look_up: Callable[[Waiter], None],
     ) -> None:
         self._policy = policy
         self._look_ahead = look_ahead
-        self._max_overtakes = max_overtakes
+        self._patience = patience
         self._look_up = look_up
         self._lines: dict[int, Line] = {}
         self._waiters: dict[Sequence, Waiter] = {}
@@ -130,6 +152,7 @@ class WaitingQueue:
         place = self._place(sequence)
         waiter = Waiter(sequence, sequence.rank, place, since=now, total=len(sequence.tokens))
         self._look_up(waiter)
+        waiter.patience = self._patience(waiter)
         self._waiters[sequence] = waiter
         self._lines.setdefault(sequence.request.priority, Line()).join(waiter)
 
@@ -172,22 +195,21 @@ class WaitingQueue:
     def candidates(self, now: int) -> Iterator[Waiter]:
         """Who is to be tried, best first; each is admitted, or passed over, before the next is asked for.
 
-        Smaller priorities go first.  Whoever was overtaken as often as is allowed is next; while it cannot be admitted,
-        nobody of its class is.
+        Smaller priorities go first.  Whoever is due is next; while it cannot be admitted, nobody of its class is.
         """
         for priority in sorted(self._lines):
             line = self._lines[priority]
             ranked: Iterator[Waiter] | None = None
             tried: set[Waiter] = set()
             while line.order:
-                choice: Waiter | None = line.order[0]
-                if line.overtaken(0) < self._max_overtakes:
+                choice = line.due()
+                if choice is None:
                     ranked = ranked or iter(self._ranked(line, now))
                     choice = next((waiter for waiter in ranked if waiter not in tried), None)
-                elif line.order[0] not in tried:
-                    self._look_up(line.order[0])
+                elif choice not in tried:
+                    self._look_up(choice)
                 else:
-                    choice = None
+                    break
                 if choice is None:
                     break
                 tried.add(choice)
@@ -216,7 +238,7 @@ class WaitingQueue:
     def check(self) -> Iterator[str]:
         """What is broken, in sentences."""
         for line in self._lines.values():
-            yield from line.check(self._max_overtakes)
+            yield from line.check()
         if sum(len(line.order) for line in self._lines.values()) != len(self._waiters):
             yield "the lines do not hold exactly those who wait"
 
