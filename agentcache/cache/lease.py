@@ -100,6 +100,14 @@ class Lease:
         """
         return self._manager._fork(self, tokens)
 
+    def swap_out(self) -> int:
+        """Release, and keep copies in host memory of the pages that nobody else needs.
+
+        Returns:
+            How many pages were copied; none where there is no host tier, or where it is smaller than that.
+        """
+        return self._manager._swap_out(self)
+
     def release(self) -> None:
         """Give everything back: published pages stay as cache, so does a partly filled last one, the rest becomes free."""
         self._manager._release(self)

@@ -17,14 +17,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentcache.cache.check import check_manager
-from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageLoaded, PageStored
+from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageLoaded
 from agentcache.cache.explain import Miss, explain
-from agentcache.cache.hashing import pack_tokens, page_key
+from agentcache.cache.hashing import pack_tokens
 from agentcache.cache.in_flight import InFlight, longest_open_page
 from agentcache.cache.lease import Lease
 from agentcache.cache.pages import PageCopy, PageLoad, PagePool
 from agentcache.cache.pins import Pin, Pins
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree, common_tokens
+from agentcache.cache.publishing import Publisher
 from agentcache.cache.tiers import FoundPage, LowerTiers
 from agentcache.cache.tokens import PagedTokens, Trail
 from agentcache.errors import InvariantError
@@ -98,6 +99,7 @@ class CacheManager:
         self._leases: dict[Lease, None] = {}
         self.pins = Pins(self.tree, self._pin_budget, self.events, self._keep_quota)
         self._in_flight = InFlight()
+        self._publisher = Publisher(self.tree, self.pool, self.events)
 
     # -- room -----------------------------------------------------------------------------------------------------
 
@@ -181,6 +183,8 @@ class CacheManager:
             match.partial = None  # whole pages from below reach further than a part of one
         miss = self._why_not_further(tokens, match, len(found), reuse=reuse)
         lease = self._take(tokens, match, found, need, room)
+        if reuse:
+            self._load_tail(lease, len(found))
         lease.miss = miss
         lease.cached_tokens = min(lease.computed, total - 1)
         if first:
@@ -235,12 +239,26 @@ class CacheManager:
     def _plan_loads(self, lease: Lease, found: list[FoundPage]) -> None:
         """Have the pages behind the match filled from below; they are published when the step has been made."""
         for offset, entry in enumerate(found):
-            target = lease.pages[lease.depth + offset]
-            lease._copies.append(PageLoad(target, entry.page.data))
-            lease.tier_tokens[entry.tier] = lease.tier_tokens.get(entry.tier, 0) + self.page_size
-            lease.copying = True
+            self._load(lease, lease.depth + offset, entry, self.page_size)
             lease.cached_pages += 1
-            self.events.add(PageLoaded(entry.page.key, target, entry.tier))
+
+    def _load_tail(self, lease: Lease, found: int) -> None:
+        """Fill the page behind all others from host memory, if the sequence was swapped out with it partly filled."""
+        page, end = lease.depth + found, len(lease.tokens) - 1
+        start = page * self.page_size
+        if self.lower is None or not self.lower.swap_pages or page != end // self.page_size:
+            return
+        entry = self.lower.find_tail(lease.tokens, page, end) if lease.computed == start else None
+        if entry is not None:
+            self._load(lease, page, entry, end - start)
+            lease.computed = end
+
+    def _load(self, lease: Lease, page: int, entry: FoundPage, tokens: int) -> None:
+        target = lease.pages[page]
+        lease._copies.append(PageLoad(target, entry.page.data))
+        lease.tier_tokens[entry.tier] = lease.tier_tokens.get(entry.tier, 0) + tokens
+        lease.copying = True
+        self.events.add(PageLoaded(entry.page.key, target, entry.tier))
 
     def _copy(self, lease: Lease, source: int, target: int, tokens: int) -> None:
         lease._copies.append(PageCopy(source, target, tokens))
@@ -278,45 +296,9 @@ class CacheManager:
         lease.copying = False
         self._drop_source(lease)
         self._in_flight.withdraw(lease)
-        full = computed // self.page_size
-        while self.enabled and lease.publishing and lease.depth < full:
-            self._publish(lease, output_from)
+        if self.enabled:
+            self._publisher.publish(lease, output_from)
         self._announce(lease)
-
-    def _publish(self, lease: Lease, output_from: int | None) -> None:
-        index = lease.depth
-        page = lease.pages[index]
-        key = lease.tokens.key(index)
-        output = output_from is not None and (index + 1) * self.page_size > output_from
-        self._enter(lease)
-        known = self.tree.get(key)
-        node = self.tree.insert(lease.node, key, lease.tokens.page_bytes(index), page, output=output)
-        if node is None:  # another page has this key: everything from here on stays the sequence's own
-            lease.publishing = False
-            return
-        if known is None:
-            self.events.add(PageStored(key, lease.node.key, page))
-            self._drop_superseded(node)
-        elif node.page == page:
-            self.pool.drop(page)  # a fork of this sequence published the page that both held
-        else:
-            # Someone computed the same page at the same time.  The page table is append-only, so the twin stays in use
-            # and is freed with the lease.
-            lease.twins.append(page)
-        self._move(lease, node)
-        lease.depth = index + 1
-
-    def _move(self, lease: Lease, node: Node) -> None:
-        before = lease.node
-        self.tree.hold(node)
-        lease.node = node
-        self.tree.release(before)
-
-    def _enter(self, lease: Lease) -> None:
-        """Step behind the gate where the public part of a sequence ends."""
-        node = self.tree.enter(lease.node, lease.tokens)
-        if node is not lease.node:
-            self._move(lease, node)
 
     def _fork(self, lease: Lease, tokens: PagedTokens) -> Lease:
         self._must_be_open(lease)
@@ -344,7 +326,8 @@ class CacheManager:
         lease.closed = True
         self._leases.pop(lease, None)
         self._in_flight.withdraw(lease)
-        self._keep_tail(lease)
+        if self.enabled and self.tails:
+            self._publisher.keep_tail(lease)
         self._drop_source(lease)
         # Last page first, so that the pages of a beginning are reused last.
         for page in (*reversed(lease.pages[lease.depth :]), *lease.twins):
@@ -354,40 +337,18 @@ class CacheManager:
         self.tree.release(lease.node)
         self._keep_quota(lease.tokens.root)
 
-    def _keep_tail(self, lease: Lease) -> None:
-        """Publish the partly filled last page, if what it holds is certain and nobody else holds it.
-
-        ::
-
-            pages:  | published .......... | t t t . . . |        tail: the t, computed - depth * page_size of them
-                                           ^ depth * page_size    ^ computed
-        """
-        size = self.page_size
-        start = lease.depth * size
-        wanted = self.enabled and self.tails and lease.publishing and not lease.copying
-        if not wanted or not 0 < lease.computed - start < size:
-            return
-        page = lease.pages[lease.depth]
-        tokens = pack_tokens(lease.tokens[start : lease.computed])
-        self._enter(lease)
-        if self.pool.refs(page) > 1 or self.tree.covers(lease.node, tokens):
-            return
-        key = page_key(lease.node.key, tokens)
-        node = self.tree.insert(lease.node, key, tokens, page, output=True)
-        if node is None or node.page != page:
-            return
-        self.pool.share(page)
-        self.tree.hold(node)
-        self.tree.release(node)
-        self.events.add(PageStored(key, lease.node.key, page))
-        self._drop_superseded(node)
-
-    def _drop_superseded(self, node: Node) -> None:
-        shorter = self.tree.superseded(node)
-        if shorter is not None:
-            self.tree.remove(shorter)
-            self.pool.drop(shorter.page)
-            self.events.add(PageEvicted(shorter.key, shorter.page, "superseded", self.tree.clock - shorter.used))
+    def _swap_out(self, lease: Lease) -> int:
+        self._must_be_open(lease)
+        tail = self._publisher.keep_tail(lease) if self.enabled and self.tails else None
+        nodes = [*lease.node.path(), *([] if tail is None else [tail])]
+        self._release(lease)
+        # What nobody keeps any more is what this lease alone needed; a quota may have taken some of it already.
+        free = [node for node in nodes if not (node.held or node.pinned)]
+        mine = [node for node in free if self.tree.get(node.key) is node]
+        if self.lower is None or len(mine) > self.lower.swap_pages:
+            return 0
+        self.lower.swap_out(mine)
+        return len(mine)
 
     def _drop_source(self, lease: Lease) -> None:
         if lease.source is not None:

@@ -8,7 +8,8 @@
          └───────────copied back on a hit, never moved: the lower copy stays
 
 A stored page is found by its chain key and compared by its tokens and its parent's key, as in the tree; a walk that starts at
-the namespace root therefore never takes a page of other tokens.  Only full pages are stored.
+the namespace root therefore never takes a page of other tokens.  Only full pages are stored, except for a sequence that is
+*swapped out*: it gives its pages back although it is not finished, and host memory keeps its partly filled last one too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from agentcache.cache.eviction import EvictionClass
+from agentcache.cache.hashing import pack_tokens, page_key
 from agentcache.cache.prefix_tree import Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
 from agentcache.faults import Faults
@@ -154,24 +156,49 @@ class LowerTiers:
         self._io = io
         self._faults = faults or Faults()
         self._durable = any(tier.durable for tier in tiers)
+        self.copy_s: float | None = None
+        """Seconds that reading one page takes, of late; ``None`` before the first."""
 
     def store(self, node: Node) -> None:
         """Copy a page to the tiers where it is missing.  A page that cannot be copied is only a page not kept."""
-        if node.tail or node.parent is None or not node.has_page:
-            return
-        node.stored = True
-        missing = [tier for tier in self.tiers if node.key not in tier]
+        if not node.tail and node.has_page:
+            node.stored = True
+            self._put(node, self.tiers)
+
+    def _put(self, node: Node, tiers: Sequence[Tier]) -> None:
+        assert node.parent is not None  # it has a page
+        missing = [tier for tier in tiers if node.key not in tier]
         if missing:
+            started = time.perf_counter()
             try:
                 self._faults.trip("host_copy")
                 page = StoredPage(node.key, node.parent.key, node.tokens, self._io.read_page(node.page))
             except Exception:
                 logger.exception("page %d was not copied to the tiers below", node.page)
                 return
+            took = time.perf_counter() - started
+            self.copy_s = took if self.copy_s is None else self.copy_s + (took - self.copy_s) / 8
             for tier in missing:
                 tier.put(page)
-        for tier in self.tiers:
+        for tier in tiers:
             tier.touch(node.key)
+
+    @property
+    def swap_pages(self) -> int:
+        """Pages that host memory can take of a sequence that is swapped out."""
+        return sum(tier.capacity for tier in self.tiers if isinstance(tier, HostTier))
+
+    def swap_out(self, nodes: Sequence[Node]) -> None:
+        """Copy pages to host memory, full or not; the first of them last, so that it leaves last."""
+        host = [tier for tier in self.tiers if isinstance(tier, HostTier)]
+        for node in reversed(nodes):
+            self._put(node, host)
+
+    def find_tail(self, tokens: PagedTokens, page: int, end: int) -> FoundPage | None:
+        """The partly filled page ``page`` of a sequence that was swapped out when it had ``end`` tokens."""
+        ids = pack_tokens(tokens[page * tokens.page_size : end])
+        parent = tokens.parent_key(page)
+        return self._first(page_key(parent, ids), parent, ids) if ids else None
 
     def store_behind(self, node: Node) -> None:
         """A prompt that is used again is worth keeping across a restart: store its pages, the last one first."""
