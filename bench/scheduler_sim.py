@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", choices=("open", "agents"), action="append", help="default: both")
     parser.add_argument("--policy", choices=tuple(POLICIES), action="append", help="default: all")
-    parser.add_argument("--pages", type=int, help="default: 300,000 (open), 200,000 (agents)")
+    parser.add_argument("--pages", type=int, help="default: 300,000 (open), 100,000 (agents)")
     parser.add_argument("--token-budget", type=int, default=4096, help="default: %(default)s")
     parser.add_argument("--max-running", type=int, default=256, help="default: %(default)s")
     parser.add_argument("--max-overtakes", type=int, default=Limits(1, 1, 1).max_overtakes, help="default: %(default)s")
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 def _setups(options: argparse.Namespace) -> list[Setup]:
     shape = TraceShape(**{name: getattr(options, name) for name in _SHAPE_FLAGS})
     limits = Limits(options.token_budget, options.max_running, max_waiting=10**9, max_overtakes=options.max_overtakes)
-    pages = {"open": options.pages or 300_000, "agents": options.pages or 200_000}
+    pages = {"open": options.pages or 300_000, "agents": options.pages or 100_000}
     setups = []
     for trace in options.trace or ("open", "agents"):
         for policy in options.policy or ("fcfs", "longest-prefix", "hrrn"):

@@ -33,20 +33,20 @@ class TraceShape:
     generated: int = 500
     page_size: int = 64
     # open
-    requests: int = 1_500
+    requests: int = 1_200
     rate: float = 1.8
     """Arrivals a second."""
     cold_share: float = 0.1
     cold: int = 30_000
     contexts: int = 48
     # agents
-    sessions: int = 100
-    at_once: int = 100
+    sessions: int = 60
+    at_once: int = 60
     """Sessions that are alive at the same time."""
     steps: int = 30
     shared: int = 8_000
     """System prompt and tools, the same in every session."""
-    tool_s: float = 10.0
+    tool_s: float = 5.0
 
 
 @dataclass(slots=True)
