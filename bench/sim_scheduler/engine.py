@@ -48,6 +48,10 @@ class CostModel:
                 pairs += chunk.count * (chunk.start + chunk.end) // 2
         return self.step + plan.num_tokens * self.row + pairs * self.pair + reads * self.read
 
+    def decode(self, rows: int, reads: int) -> float:
+        """Of a step in which ``rows`` sequences decode that have ``reads`` tokens together."""
+        return self.step + rows * self.row + reads * self.read
+
 
 @dataclass(slots=True)
 class Record:
@@ -122,8 +126,8 @@ class SimEngine:
         self._records[sequence] = record
         self.figures.records.append(record)
 
-    def step(self, until: float) -> bool:
-        """Make one step, or several equal ones up to the time ``until``; ``False`` when nothing can run."""
+    def step(self, next_arrival: Callable[[], float]) -> bool:
+        """Make one step, or several equal ones up to the next arrival; ``False`` when nothing can run."""
         began = time.thread_time()
         plan = self.scheduler.plan()
         planned = time.thread_time()
@@ -145,7 +149,7 @@ class SimEngine:
             self.figures.longest_gap = max(self.figures.longest_gap, duration)
         self._note(sequences)
         if only_decodes:
-            self._decode_on(duration, until)
+            self._decode_on(next_arrival())  # whoever just finished may have brought it forward
         return True
 
     def _note(self, sequences: list[Sequence]) -> None:
@@ -160,7 +164,7 @@ class SimEngine:
                 del self._records[sequence]
                 self._finished(record)
 
-    def _decode_on(self, duration: float, until: float) -> None:
+    def _decode_on(self, until: float) -> None:
         """Make more steps like the last one, as many as the scheduler would certainly make like it."""
         running, scheduler = self.scheduler.running, self.scheduler
         idle = not (scheduler.waiting or scheduler.preempted)
@@ -168,11 +172,15 @@ class SimEngine:
             return
         if any(sequence.output_len == 0 or sequence.secured for sequence in running):
             return
-        count = min(sequence.max_tokens - sequence.output_len for sequence in running) - 1
-        count = min(count, int((until - self.figures.now) / duration) if until < float("inf") else count)
-        most = room(self.manager) * self.manager.page_size // len(running) - self.manager.page_size
-        count = min(count, most)
-        if count < 1:
+        most = min(sequence.max_tokens - sequence.output_len for sequence in running) - 1
+        most = min(most, room(self.manager) * self.manager.page_size // len(running) - self.manager.page_size)
+        reads = sum(len(sequence.tokens) for sequence in running)
+        count = 0
+        while count < most and self.figures.now < until:
+            self.figures.now += self.costs.decode(len(running), reads)
+            reads += len(running)
+            count += 1
+        if not count:
             return
         for sequence in running:
             lease = sequence.lease
@@ -184,7 +192,6 @@ class SimEngine:
             sequence.computed_tokens += count
         scheduler.processed += count * len(running)
         self.figures.steps += count
-        self.figures.now += count * duration
 
 
 def _nobody(_: Output) -> None:

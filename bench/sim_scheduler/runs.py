@@ -72,7 +72,7 @@ def run(setup: Setup) -> Result:
             engine.figures.now = max(engine.figures.now, arrivals.next_at)
         for turn in arrivals.due(engine.figures.now):
             engine.submit(turn, programs=setup.programs)
-        if not engine.step(arrivals.next_at):
+        if not engine.step(lambda: arrivals.next_at):
             raise RuntimeError("work is left, but nothing can run")
     faults = engine.scheduler.check()
     if faults:
