@@ -25,7 +25,6 @@ else:
 
 DEFAULT_ONLY = (
     "weights",
-    "preempt",
     "store",
     "kv_events",
     "tool_parser",
@@ -88,7 +87,9 @@ class Settings(BaseModel):
     schedule: Literal["hrrn", "fcfs", "longest-prefix"] = Field("hrrn", description="who is admitted first")
     max_overtakes: int = Field(12, ge=0, description="later requests admitted before a waiting one, per step it needs")
     look_ahead: int = Field(64, ge=1, le=65536, description="waiting requests that one step looks up and tries")
-    preempt: Literal["recompute", "swap"] = Field("recompute", description="what happens when pages run out")
+    preempt: Literal["recompute", "swap"] = Field(
+        "recompute", description="what happens to pages when they run out; swap needs --host-pages"
+    )
 
     # Tiers and neighbours
     host_pages: int = Field(0, ge=0, description="pages of the host tier")

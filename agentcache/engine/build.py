@@ -28,6 +28,7 @@ from agentcache.model.kv_store import KVStore
 from agentcache.model.loader import load_transformer
 from agentcache.model.runner import ModelRunner
 from agentcache.scheduler.policy import POLICIES
+from agentcache.scheduler.preemption import Costs
 from agentcache.scheduler.scheduler import Limits, Scheduler
 from agentcache.settings import Settings
 
@@ -82,7 +83,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
         max_running=settings.max_running,
     )
     core = EngineCore(
-        scheduler=Scheduler(manager, limits, POLICIES[settings.schedule]),
+        scheduler=Scheduler(manager, limits, POLICIES[settings.schedule], _costs(settings)),
         runner=runner,
         make_text=lambda stop: TextStream(tokenizer, stop),
         eos_token_ids=tokenizer.eos_token_ids,
@@ -111,6 +112,11 @@ def _public_prefixes(
         shared = ", ".join(f"{len(prefix) // size * size:,}" for prefix in prefixes)
         progress(f"every key shares the pages of {settings.public_prefix} ({shared} tokens)")
     return PublicPrefixes(namespace_root(*root_base, "public"), size, prefixes)
+
+
+def _costs(settings: Settings) -> Costs:
+    """Of preempting, until they are measured: copying a page out and in is taken to cost less than a token."""
+    return Costs(page=1.0 if settings.preempt == "swap" else None)
 
 
 def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, faults: Faults) -> LowerTiers | None:

@@ -25,6 +25,7 @@ from agentcache.errors import AgentCacheError, RequestError
 from agentcache.faults import Clock, Faults
 from agentcache.request import FinishReason, Output, Request, Sequence, SequenceState, TokenLogprob
 from agentcache.scheduler.plan import Chunk, Runner, StepPlan, StepResult
+from agentcache.scheduler.preemption import Costs
 from agentcache.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -153,6 +154,7 @@ class EngineCore:
         """Run one step; ``False`` when there was nothing to do."""
         started = self.clock()
         self.manager.pins.expire(started)
+        self._reckon()
         plan = self.scheduler.plan(admit=not self.health.failing)
         self._note_admissions(plan, started)
         for sequence, error in plan.failed:
@@ -185,6 +187,12 @@ class EngineCore:
             self.metrics.prefill.observe(_prompt_rows(plan), plan.num_tokens, now - started)
         self._emit(plan, result, now)
         return True
+
+    def _reckon(self) -> None:
+        """Tell the scheduler what swapping a page costs beside computing a token again, once both were measured."""
+        lower, token = self.manager.lower, self.metrics.prefill.seconds_per_token
+        if self.scheduler.costs.page is not None and lower is not None and lower.copy_s is not None and token:
+            self.scheduler.costs = Costs(page=2 * lower.copy_s / token)  # out, and in again
 
     def _probe(self) -> bool:
         """While steps fail, see from time to time whether they still do; ``False`` when it is not time for that."""
@@ -321,6 +329,7 @@ class EngineCore:
         pages = self.manager.counts()
         counters: dict[str, float] = dict(self.metrics.counters)
         counters["preemptions"] = self.scheduler.num_preemptions
+        counters["swapped_pages"] = self.scheduler.num_swapped_pages
         counters["saved_prefill_seconds"] = self.metrics.saved_prefill_seconds
         return EngineStats(
             free_pages=pages.free,

@@ -23,7 +23,7 @@ from agentcache.request import Request, Sequence, SequenceState
 from agentcache.scheduler.outlook import announced_keys, look_up, pages_to_grow, room
 from agentcache.scheduler.plan import Chunk, StepPlan
 from agentcache.scheduler.policy import Policy, Waiter, first_come
-from agentcache.scheduler.preemption import Costs, choose_victim, final_length, secure, settled
+from agentcache.scheduler.preemption import Costs, Victim, Way, choose_victim, final_length, secure, settled
 from agentcache.scheduler.waiting import WaitingQueue
 
 _BY_RANK = attrgetter("rank", "index")
@@ -58,7 +58,7 @@ class Scheduler:
         manager: pages and what is cached in them.
         limits: see ``Limits``.
         policy: who is tried first among those who wait.
-        costs: of preempting; decides between victims.
+        costs: of preempting; decides between victims, and in which way they give their pages back.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Scheduler:
         self.preempted: list[Sequence] = []
         self.running: list[Sequence] = []
         self.num_preemptions = 0
+        self.num_swapped_pages = 0
         self.processed = 0
         """Tokens of all steps so far: the clock that waiting is measured in."""
         self._secured: set[Sequence] = set()
@@ -225,20 +226,29 @@ class Scheduler:
         """Preempt somebody for ``sequence``; ``False`` when it cannot go on in this step, or is the victim itself."""
         unsettled = [s for s in self.running if not settled(s)]
         candidates = unsettled if settled(sequence) or len(self.running) == 1 else unsettled[1:]
-        victim = choose_victim(self.manager, candidates, self.costs)
+        victim = choose_victim(self.manager, candidates, self.costs, self._host_room)
         if victim is None:  # all others are settled: they end without its help, and then there is room
             return False
-        self._preempt(victim.sequence)
+        self._preempt(victim)
         return victim.sequence is not sequence
 
-    def _preempt(self, sequence: Sequence) -> None:
-        """Take the pages back; what was published stays as cache, and the rest is computed again later."""
+    @property
+    def _host_room(self) -> int:
+        """Pages of one victim that host memory can take."""
+        return self.manager.lower.swap_pages if self.manager.lower is not None else 0
+
+    def _preempt(self, victim: Victim) -> None:
+        """Take the pages back, in the way that costs less: copied to the host, or left as cache and computed again."""
+        sequence = victim.sequence
         lease = _lease(sequence)
         self.running.remove(sequence)
         self._secured.discard(sequence)
         sequence.valid_before = lease.computed
         sequence.recomputed += lease.computed  # until it is known how much of it stayed
-        lease.release()
+        if self.costs.way(victim, self._host_room) is Way.SWAP:
+            self.num_swapped_pages += lease.swap_out()
+        else:
+            lease.release()
         sequence.lease = None
         sequence.state = SequenceState.PREEMPTED
         sequence.preemptions += 1

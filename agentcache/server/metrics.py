@@ -73,6 +73,7 @@ class EngineCollector(Collector):
         yield _counters("agentcache_miss", meaning, "code", self._context.misses)
         yield _counters("agentcache_evictions", "Pages that left the cache", "reason", stats.evictions)
         yield _counter("agentcache_preemptions", "Sequences put back for want of pages", counters.get("preemptions", 0))
+        yield _counter("agentcache_swapped_pages", "Pages of such copied to the host", counters.get("swapped_pages", 0))
         yield _counter("agentcache_steps", "Steps of the engine", counters.get("steps", 0))
         yield _counter("agentcache_failed_steps", "Steps that failed", counters.get("failed_steps", 0))
         yield _counters("agentcache_finished", "Finished sequences", "reason", stats.finished)
