@@ -11,10 +11,31 @@ from live import drain, live_server, stream
 LENGTH, REPLY, COUNT = 96, 160, 6
 
 
+WAYS = {
+    "recompute": {},
+    "swap": {"preempt": "swap", "host_pages": 100},
+    "small host": {"preempt": "swap", "host_pages": 4},
+    "no host": {"preempt": "swap", "host_pages": 0},
+}
+FIELDS = {
+    "greedy": {},
+    "sampled": {"temperature": 0.9, "seed": 11},
+    "repetition": {"repetition_penalty": 1.3},
+    "presence": {"presence_penalty": 1.3, "frequency_penalty": 0.5},
+    "n": {"n": 2, "temperature": 0.9, "seed": 5},
+}
+CASES = [
+    *(("recompute", fields) for fields in FIELDS),
+    *(("swap", fields) for fields in ("greedy", "presence", "n")),
+    ("small host", "greedy"),
+    ("no host", "greedy"),
+]
+
+
 @pytest.fixture(scope="module")
-def small(tiny):
+def small(request, tiny):
     """40 pages for requests of which each needs 16."""
-    with live_server(tiny.folder, page_size=16, num_pages=40) as running:
+    with live_server(tiny.folder, page_size=16, num_pages=40, **WAYS[request.param]) as running:
         yield running
         drain(running)
 
@@ -42,61 +63,63 @@ def ask(server, prompt, **fields):
 
 
 def alone(server, prompt, **fields):
+    """Cold, whatever the host keeps: under a salt of its own."""
+    return ask(server, prompt, cache_salt=f"alone {sorted(fields.items())}", **fields)
+
+
+def together(server, each_fields):
+    """All at once, with no page on the device and none of theirs on the host."""
     server.http.post("/v1/cache/flush")
-    return ask(server, prompt, **fields)
+    salt = f"together {each_fields}"
+    with ThreadPoolExecutor(COUNT) as pool:
+        pairs = zip(prompts(), each_fields, strict=True)
+        return list(pool.map(lambda pair: ask(server, pair[0], cache_salt=salt, **pair[1]), pairs))
 
 
-def preemptions(server) -> int:
+def counted(server, name: str) -> int:
     text = server.http.get("/metrics").text
-    (line,) = (line for line in text.splitlines() if line.startswith("agentcache_preemptions_total "))
+    (line,) = (line for line in text.splitlines() if line.startswith(f"agentcache_{name}_total "))
     return int(float(line.split()[1]))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"temperature": 0.9, "seed": 11},
-        {"repetition_penalty": 1.3},
-        {"presence_penalty": 1.3, "frequency_penalty": 0.5},
-        {"n": 2, "temperature": 0.9, "seed": 5},
-    ],
-    ids=["greedy", "sampled", "repetition", "presence", "n"],
-)
+def preemptions(server) -> int:
+    return counted(server, "preemptions")
+
+
+@pytest.mark.parametrize(("small", "fields"), CASES, indirect=["small"])
 def test_preempted_streams_say_what_they_would_have_said_alone(small, fields):
+    fields = FIELDS[fields]
     expected = [alone(small, prompt, **fields) for prompt in prompts()]
-    small.http.post("/v1/cache/flush")
-    before = preemptions(small)
-    with ThreadPoolExecutor(COUNT) as pool:
-        together = list(pool.map(lambda prompt: ask(small, prompt, **fields), prompts()))
+    before, swapped = preemptions(small), counted(small, "swapped_pages")
+    shared = together(small, [fields] * COUNT)
     happened = preemptions(small) - before
     assert happened > 0
+    if small.settings.host_pages != 4:  # four pages take a small victim in, and no large one
+        assert (counted(small, "swapped_pages") > swapped) == (small.settings.host_pages == 100)
     prefilled = 0
-    for (said, last), (solo, solo_last) in zip(together, expected):
+    for (said, last), (solo, solo_last) in zip(shared, expected):
         assert said.keys() == solo.keys() == set(range(fields.get("n", 1)))
         for index, one in said.items():
             assert one["ids"] == solo[index]["ids"] and len(one["ids"]) == REPLY
             assert one["text"] == solo[index]["text"] and one["end"] == "length"
-            assert one["logprobs"] == pytest.approx(solo[index]["logprobs"], abs=1e-3)
+            assert one["logprobs"] == solo[index]["logprobs"]  # to the last bit
         assert last["usage"] == solo_last["usage"]
         assert last["usage"]["prompt_tokens"] == LENGTH and last["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
         report = last["agentcache"]
         assert report["preemptions"] <= 4 * len(said)
         prefilled += report["computed_tokens"] - len(said) * (REPLY - 1)
-    assert sum(last["agentcache"]["preemptions"] for _, last in together) == happened
+    assert sum(last["agentcache"]["preemptions"] for _, last in shared) == happened
     assert prefilled <= 3 * COUNT * LENGTH * fields.get("n", 1)
 
 
+@pytest.mark.parametrize("small", ["recompute", "swap"], indirect=True)
 def test_a_stop_string_is_found_although_its_sequence_was_preempted_on_the_way(small):
     solo = [alone(small, prompt)[0][0] for prompt in prompts()]
     stops = [one["text"][len(one["text"]) * 3 // 4 :][:6] for one in solo]
     expected = [alone(small, prompt, stop=[stop])[0][0] for prompt, stop in zip(prompts(), stops)]
     assert all(one["end"] == "stop" for one in expected)
-    small.http.post("/v1/cache/flush")
     before = preemptions(small)
-    with ThreadPoolExecutor(COUNT) as pool:
-        asked = pool.map(lambda pair: ask(small, pair[0], stop=[pair[1]])[0][0], zip(prompts(), stops))
-        together = list(asked)
+    shared = together(small, [{"stop": [stop]} for stop in stops])
     assert preemptions(small) > before
-    for one, other in zip(together, expected):
-        assert (one["ids"], one["text"], one["end"]) == (other["ids"], other["text"], "stop")
+    for (said, _), other in zip(shared, expected):
+        assert (said[0]["ids"], said[0]["text"], said[0]["end"]) == (other["ids"], other["text"], "stop")
