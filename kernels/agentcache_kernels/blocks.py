@@ -77,7 +77,7 @@ class BlockReader:
 
     shape: PoolShape
     device: torch.device
-    _room: dict[str, Tensor] = field(default_factory=dict)
+    _rooms: dict[tuple[bool, int, torch.dtype], _Room] = field(default_factory=dict)
 
     def plan(self, blocks: Sequence[Block]) -> BlockRead:
         shape = self.shape
@@ -98,26 +98,43 @@ class BlockReader:
 
     def gather(self, read: BlockRead, k_pages: Tensor, v_pages: Tensor) -> tuple[Tensor, Tensor]:
         """Two float32 tensors ``[kv_heads, blocks, block_tokens, head_dim]``, valid until the next call."""
-        return self._gather("keys", read, k_pages), self._gather("values", read, v_pages)
+        return self._gather(True, read, k_pages), self._gather(False, read, v_pages)
 
-    def _gather(self, name: str, read: BlockRead, pool: Tensor) -> Tensor:
-        rows = pool.view(-1, self.shape.page_size * pool.shape[3])
-        room = self._room.get(name)
-        if room is None or room.shape[0] < len(read.pages):
-            room = self._room[name] = torch.empty(
-                (len(read.pages), rows.shape[1]), dtype=pool.dtype, device=self.device
-            )
-        gathered = room[: len(read.pages)]
-        torch.index_select(rows, 0, read.pages, out=gathered)
-        gathered = gathered.view(self.shape.kv_heads, -1, pool.shape[3])
+    def _gather(self, keys: bool, read: BlockRead, pool: Tensor) -> Tensor:
+        kind = (keys, read.blocks, pool.dtype)
+        room = self._rooms.get(kind)
+        if room is None:
+            room = self._rooms[kind] = _Room.make(self.shape, read.blocks, pool)
+        torch.index_select(pool.view(-1, room.pages.shape[1]), 0, read.pages, out=room.pages)
         if len(read.unused):
-            gathered.index_fill_(1, read.unused, 0)
-        return gathered.view(self.shape.kv_heads, read.blocks, -1, pool.shape[3]).float()
+            room.slots.index_fill_(1, read.unused, 0)
+        return room.blocks if pool.dtype is torch.float32 else room.blocks.float()
+
+
+class _Room(NamedTuple):
+    """Three views of the memory that blocks are gathered into."""
+
+    pages: Tensor
+    """``[kv_heads * blocks * block_pages, page_size * head_dim]``."""
+    slots: Tensor
+    """``[kv_heads, blocks * block_tokens, head_dim]``."""
+    blocks: Tensor
+    """``[kv_heads, blocks, block_tokens, head_dim]``."""
+
+    @classmethod
+    def make(cls, shape: PoolShape, blocks: int, pool: Tensor) -> _Room:
+        memory = pool.new_empty((shape.kv_heads, blocks, shape.block_tokens, pool.shape[3]))
+        return cls(memory.view(-1, shape.page_size * pool.shape[3]), memory.flatten(1, 2), memory)
+
+
+def padded_count(count: int) -> int:
+    """Rows to give to a product that is about ``count`` of them."""
+    return -(-count // _ROWS) * _ROWS
 
 
 def padded(rows: Tensor) -> Tensor:
     """``rows`` ``[..., count, head_dim]`` with zeros after them, up to a count that products agree in."""
-    missing = -rows.shape[-2] % _ROWS
+    missing = padded_count(rows.shape[-2]) - rows.shape[-2]
     return pad(rows, (0, 0, 0, missing)) if missing else rows
 
 
@@ -130,16 +147,18 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: 
         bias: added to the scores, broadcasts to ``[batch, heads, rows, block_tokens]``: 0 or -inf, not -inf all along.
 
     Returns:
-        ``[batch, heads, rows, head_dim]``, and the log of the sum of exponentials ``[batch, heads, rows]``.
+        ``[batch * rows * heads, head_dim]`` in this order of dimensions, and the logs of the sums of exponentials
+        ``[batch * rows * heads]``.
     """
     if q.device.type == "cpu":
         # scaled_dot_product_attention would call the same kernel and keep the second result to itself.
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, keys, values, attn_mask=bias, scale=scale
         )
-        return out, lse
-    scores = q @ keys.transpose(-1, -2) * scale
-    if bias is not None:
-        scores += bias
-    lse = scores.logsumexp(-1)
-    return (scores - lse[..., None]).exp_() @ values, lse
+    else:
+        scores = q @ keys.transpose(-1, -2) * scale
+        if bias is not None:
+            scores += bias
+        lse = scores.logsumexp(-1)
+        out = (scores - lse[..., None]).exp_() @ values
+    return out.transpose(1, 2).reshape(-1, out.shape[3]), lse.transpose(1, 2).reshape(-1)

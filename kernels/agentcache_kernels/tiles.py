@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from agentcache_kernels.blocks import Block, BlockRead, BlockReader, attend, padded
+from agentcache_kernels.blocks import Block, BlockRead, BlockReader, attend, padded, padded_count
+from agentcache_kernels.merging import Merge
 
 if TYPE_CHECKING:
     from agentcache_kernels.batch import Span
@@ -49,39 +50,26 @@ class RowTile:
     count: int
     pieces: list[_Piece]
     """In order of blocks."""
+    merge: Merge | None
+    """Lines are ``[count, q_heads]``; entries are the rows of all products, in the order of ``pieces``.  ``None``: there
+    is only one piece, whose weights are 1."""
 
     def attend(self, q: Tensor, k_pages: Tensor, v_pages: Tensor, scale: float) -> Tensor:
         """``[count, q_heads, head_dim]`` in float32 from the whole step's ``q`` ``[tokens, q_heads, head_dim]``."""
-        shape = self.reader.shape
+        shape, head_dim = self.reader.shape, q.shape[2]
         rows = q[self.first : self.first + self.count].float()
-        lines = rows.view(self.count, shape.kv_heads, shape.group, -1).transpose(0, 1)
-        lines = lines.reshape(shape.kv_heads, self.count * shape.group, -1)
-        outs, lses = [], []
+        lines = rows.view(self.count, shape.kv_heads, shape.group, head_dim).transpose(0, 1)
+        lines = lines.reshape(1, shape.kv_heads, self.count * shape.group, head_dim)
+        results = []
         for piece in self.pieces:
             keys, values = self.reader.gather(piece.block, k_pages, v_pages)
-            part = lines[:, piece.begin * shape.group : piece.end * shape.group]
-            out, lse = attend(padded(part)[None], keys.transpose(0, 1), values.transpose(0, 1), piece.bias, scale)
-            outs.append(out[0, :, : part.shape[1]])
-            lses.append(lse[0, :, : part.shape[1]])
-        merged = outs[0] if len(outs) == 1 else self._merge(outs, lses)
-        return merged.view(shape.kv_heads, self.count, shape.group, -1).transpose(0, 1).flatten(1, 2)
-
-    def _merge(self, outs: list[Tensor], lses: list[Tensor]) -> Tensor:
-        """As in :mod:`agentcache_kernels.single_rows`, operation by operation: the results must be equal to the bit."""
-        group = self.reader.shape.group
-        lines = [slice(piece.begin * group, piece.end * group) for piece in self.pieces]
-        size = (outs[0].shape[0], self.count * group)
-        top = lses[0].new_full(size, -math.inf)
-        for part, lse in zip(lines, lses, strict=True):
-            torch.maximum(top[:, part], lse, out=top[:, part])
-        weights = [lse.sub(top[:, part]).exp_() for part, lse in zip(lines, lses, strict=True)]
-        totals = torch.zeros_like(top)
-        for part, weight in zip(lines, weights, strict=True):
-            totals[:, part] += weight
-        merged = outs[0].new_zeros((*size, outs[0].shape[2]))
-        for part, weight, out in zip(lines, weights, outs, strict=True):
-            merged[:, part] += out.mul_(weight.div_(totals[:, part])[..., None])
-        return merged
+            part = padded(lines[:, :, piece.begin * shape.group : piece.end * shape.group])
+            results.append(attend(part, keys.transpose(0, 1), values.transpose(0, 1), piece.bias, scale))
+        if self.merge is None:
+            out = results[0][0].view(-1, shape.kv_heads, head_dim)[: self.count * shape.group]
+            return out.view(self.count, shape.group, shape.kv_heads, head_dim).transpose(1, 2).flatten(1, 2)
+        outs, lses = map(torch.cat, zip(*results, strict=True))
+        return self.merge(outs, lses).view(self.count, shape.q_heads, head_dim)
 
 
 def tiles_of(span: Span, reader: BlockReader, window: int | None) -> Iterator[RowTile]:
@@ -91,7 +79,9 @@ def tiles_of(span: Span, reader: BlockReader, window: int | None) -> Iterator[Ro
     for begin in range(0, span.count, most):
         count = min(most, span.count - begin)
         position = span.context - span.count + begin
-        yield RowTile(reader, span.first + begin, count, _pieces(span, position, count, reader, window))
+        pieces = _pieces(span, position, count, reader, window)
+        merge = _merge(pieces, count, reader) if len(pieces) > 1 else None
+        yield RowTile(reader, span.first + begin, count, pieces, merge)
 
 
 def _pieces(span: Span, position: int, count: int, reader: BlockReader, window: int | None) -> list[_Piece]:
@@ -106,6 +96,23 @@ def _pieces(span: Span, position: int, count: int, reader: BlockReader, window: 
         block = reader.plan([Block(span.pages, span.context, index)])
         pieces.append(_Piece(begin, end, block, _bias(position + begin, position + end, start, reader, window)))
     return pieces
+
+
+def _merge(pieces: list[_Piece], count: int, reader: BlockReader) -> Merge:
+    """Where the entries of each line are; ``attend`` gives those of a piece as ``[rows * group (padded), kv_heads]``."""
+    kv_heads, group = reader.shape.kv_heads, reader.shape.group
+    places = torch.full((count, kv_heads, group, len(pieces)), -1)
+    lowest = torch.zeros(count, dtype=torch.int64)  # how many pieces lie before a row's window
+    for piece in pieces:
+        lowest[piece.end :] += 1
+    first = 0
+    for number, piece in enumerate(pieces):
+        rows = torch.arange(piece.begin, piece.end)
+        size = (padded_count(len(rows) * group), kv_heads)
+        numbers = torch.arange(first, first + math.prod(size)).view(size)[: len(rows) * group]
+        places[rows, :, :, number - lowest[rows]] = numbers.view(-1, group, kv_heads).transpose(1, 2)
+        first += math.prod(size)
+    return Merge.of(places.flatten(0, 2).to(reader.device))
 
 
 def _bias(first: int, last: int, start: int, reader: BlockReader, window: int | None) -> Tensor | None:

@@ -227,6 +227,17 @@ def test_a_row_keeps_its_bits_when_its_blocks_are_read_for_several(window: int |
     torch.testing.assert_close(together.double(), case.reference(window), rtol=1e-5, atol=1e-6)
 
 
+def test_a_sequence_of_nan_leaves_its_neighbours_alone() -> None:
+    case = make_case(Shape(6, 2, 32, 16), [(1, 700), (1, 300), (40, 640), (1, 900), (3, 5)])
+    expected = case.run()
+    case.q[0] = math.nan
+    for pages in (case.k_pages, case.v_pages):
+        pages[:, case.tables[0][:40]] = math.nan
+    out = case.run()
+    assert out[0].isnan().all()
+    assert torch.equal(out[1:], expected[1:])
+
+
 def test_one_batch_serves_layers_with_and_without_a_window() -> None:
     case = make_case(Shape(4, 2, 16, 8), [(20, 50), (1, 50)])
     k_pages, v_pages = case.filled(0.0)
