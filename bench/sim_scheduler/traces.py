@@ -34,7 +34,7 @@ class TraceShape:
     page_size: int = 64
     # open
     requests: int = 1_200
-    rate: float = 1.8
+    rate: float = 1.9
     """Arrivals a second."""
     cold_share: float = 0.1
     cold: int = 30_000
