@@ -16,7 +16,8 @@ from agentcache.cache.hashing import namespace_root
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tiers import Data, LowerTiers
 from agentcache.chat.detokenizer import TextDelta, TextStream
-from agentcache.engine.core import Bounds, EngineCore
+from agentcache.engine.bounds import Bounds
+from agentcache.engine.core import EngineCore
 from agentcache.faults import Clock
 from agentcache.request import Output, Request, SamplingParams, SequenceReport, TokenLogprob
 from agentcache.scheduler.plan import StepPlan, StepResult

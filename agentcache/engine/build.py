@@ -18,7 +18,8 @@ from agentcache.chat.detokenizer import TextStream
 from agentcache.chat.public_prefix import read_public_prefixes
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
-from agentcache.engine.core import Bounds, EngineCore
+from agentcache.engine.bounds import Bounds
+from agentcache.engine.core import EngineCore
 from agentcache.engine.loop import AsyncEngine, EngineInfo
 from agentcache.errors import SettingsError
 from agentcache.faults import Clock, Faults

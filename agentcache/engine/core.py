@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.pages import PageLoad
 from agentcache.cache.tokens import PagedTokens
 from agentcache.chat.detokenizer import TextStream
+from agentcache.engine.bounds import Bounds, check_request
 from agentcache.engine.health import StepHealth
 from agentcache.engine.isolation import probe, run_apart
 from agentcache.engine.stats import EngineStats, Metrics
-from agentcache.errors import AgentCacheError, RequestError
+from agentcache.errors import AgentCacheError
 from agentcache.faults import Clock, Faults
 from agentcache.request import FinishReason, Output, Request, Sequence, SequenceState, TokenLogprob
 from agentcache.scheduler.plan import Chunk, Runner, StepPlan, StepResult
@@ -32,19 +33,6 @@ logger = logging.getLogger(__name__)
 
 MakeText = Callable[[tuple[str, ...]], TextStream]
 """Makes the incremental detokeniser of one sequence from its stop strings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a request may ask for.
-
-    ``capacity`` is the smaller of the context length and what the whole pool can hold, in tokens.
-    """
-
-    max_model_len: int
-    capacity: int
-    vocab_size: int
-    max_running: int
 
 
 @dataclass(slots=True)
@@ -370,44 +358,6 @@ class EngineCore:
         return faults + [f"request {request_id} is finished but still listed" for request_id in over]
 
 
-def check_request(request: Request, bounds: Bounds) -> None:
-    """Refuse what can never be served.
-
-    Raises:
-        RequestError: empty prompt, token id outside the vocabulary, too long a prompt, too many sequences.
-    """
-    length = len(request.prompt)
-    if not length:
-        raise RequestError("prompt: got no tokens, expected at least one", "prompt")
-    known = 0 if request.tokens is None else request.tokens.num_known  # checked when they came first
-    worst = _outside(request.prompt[known:], bounds.vocab_size)
-    if worst is not None:
-        raise RequestError(f"prompt: got token id {worst}, expected 0 to {bounds.vocab_size - 1}", "prompt")
-    # A prompt that fills everything could still be scored, but not continued.
-    least = 0 if request.params.max_tokens == 0 else 1
-    if length + least > bounds.capacity:
-        what = "context" if bounds.capacity == bounds.max_model_len else "page pool"
-        raise RequestError(
-            f"the prompt has {length} tokens, and the {what} holds {bounds.capacity} tokens, prompt and reply together",
-            "prompt",
-            "context_length_exceeded",
-        )
-    if request.params.n > bounds.max_running:
-        raise RequestError(f"n: got {request.params.n}, expected at most {bounds.max_running}", "n")
-
-
-def _prompt_rows(plan: StepPlan) -> int:
-    """How many rows of a step are prompt tokens."""
-    return sum(max(0, min(chunk.end, chunk.sequence.prompt_len) - chunk.start) for chunk in plan.chunks)
-
-
-def _outside(ids: Iterable[int], vocab_size: int) -> int | None:
-    low, high = min(ids, default=0), max(ids, default=0)
-    if low < 0:
-        return low
-    return high if high >= vocab_size else None
-
-
 def _collect(chunk: Chunk, prompt_logprobs: list[TokenLogprob]) -> None:
     sequence = chunk.sequence
     if sequence.prompt_logprobs is None:
@@ -447,3 +397,8 @@ def _final(
         report=sequence.report(),
         prompt_logprobs=_first_prompt_logprobs(sequence),
     )
+
+
+def _prompt_rows(plan: StepPlan) -> int:
+    """How many rows of a step are prompt tokens."""
+    return sum(max(0, min(chunk.end, chunk.sequence.prompt_len) - chunk.start) for chunk in plan.chunks)

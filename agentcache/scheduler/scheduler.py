@@ -20,10 +20,11 @@ from agentcache.cache.lease import Lease
 from agentcache.cache.manager import CacheManager, Refusal
 from agentcache.errors import QueueFullError
 from agentcache.request import Request, Sequence, SequenceState
+from agentcache.scheduler.check import check_scheduler
 from agentcache.scheduler.outlook import announced_keys, look_up, pages_to_grow, room
 from agentcache.scheduler.plan import Chunk, StepPlan
 from agentcache.scheduler.policy import Policy, Waiter, first_come
-from agentcache.scheduler.preemption import Costs, Victim, Way, choose_victim, final_length, secure, settled
+from agentcache.scheduler.preemption import Costs, Victim, Way, choose_victim, secure, settled
 from agentcache.scheduler.waiting import WaitingQueue
 
 _BY_RANK = attrgetter("rank", "index")
@@ -76,7 +77,7 @@ class Scheduler:
         self.num_swapped_pages = 0
         self.processed = 0
         """Tokens of all steps so far: the clock that waiting is measured in."""
-        self._secured: set[Sequence] = set()
+        self.secured: set[Sequence] = set()
         """Running sequences that were promised room."""
         self._arrivals = 0
         self._announced: set[bytes] = set()
@@ -110,7 +111,7 @@ class Scheduler:
         """Take ``sequence`` out, in whatever state it is, and give its pages back.  Idempotent."""
         if sequence.state is SequenceState.RUNNING:
             self.running.remove(sequence)
-            self._secured.discard(sequence)
+            self.secured.discard(sequence)
         elif sequence.state is SequenceState.PREEMPTED:
             self.preempted.remove(sequence)
         elif sequence in self.waiting:
@@ -216,7 +217,7 @@ class Scheduler:
 
     def _promised(self) -> int:
         """Pages that are promised to running sequences and not yet theirs."""
-        return sum(map(self._owed, self._secured)) if self._secured else 0
+        return sum(map(self._owed, self.secured)) if self.secured else 0
 
     def _owed(self, sequence: Sequence) -> int:
         held = len(sequence.lease.pages) if sequence.lease is not None else 0
@@ -242,7 +243,7 @@ class Scheduler:
         sequence = victim.sequence
         lease = _lease(sequence)
         self.running.remove(sequence)
-        self._secured.discard(sequence)
+        self.secured.discard(sequence)
         sequence.valid_before = lease.computed
         sequence.recomputed += lease.computed  # until it is known how much of it stayed
         if self.costs.way(victim, self._host_room) is Way.SWAP:
@@ -261,7 +262,7 @@ class Scheduler:
 
     def _admit(self, plan: StepPlan, budget: int) -> int:
         """Begin what can begin; the rows that are left of ``budget``."""
-        seats = self.limits.max_running - self._taken()
+        seats = self.limits.max_running - self.taken()
         for sequence in self.preempted[: self.limits.look_ahead]:
             if budget < self._least_budget or seats < _seats(sequence):
                 return budget
@@ -292,7 +293,7 @@ class Scheduler:
                 return budget
         return budget
 
-    def _taken(self) -> int:
+    def taken(self) -> int:
         """Seats that are taken, or kept for sequences that follow one that runs."""
         ahead = [s for s in self.running if not s.index and len(s.request.sequences) > 1]
         return len(self.running) + sum(_seats(sequence) - 1 for sequence in ahead)
@@ -349,7 +350,7 @@ class Scheduler:
         kept = min(lease.computed, sequence.valid_before)
         sequence.recomputed -= kept
         sequence.secured = secure(sequence, self.limits.max_preemptions)
-        self._secured.add(sequence)
+        self.secured.add(sequence)
         lease.publishing &= not settled(sequence)
         self._start(sequence, lease)
 
@@ -371,42 +372,7 @@ class Scheduler:
 
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well."""
-        faults = self.manager.check()
-        faults += self.waiting.check()
-        for name, queue, state in (
-            ("running", self.running, SequenceState.RUNNING),
-            ("preempted", self.preempted, SequenceState.PREEMPTED),
-            ("waiting", list(self.waiting), SequenceState.WAITING),
-        ):
-            if state is not SequenceState.WAITING and queue != sorted(queue, key=_BY_RANK):
-                faults.append(f"{name} sequences are out of order")
-            faults += [f"a {name} sequence is {s.state.value}" for s in queue if s.state is not state]
-            must = queue is self.running
-            faults += [
-                f"a {name} sequence has{'' if s.lease else ' no'} lease" for s in queue if bool(s.lease) is not must
-            ]
-        taken = self._taken()
-        if taken > self.limits.max_running:
-            faults.append(f"{taken} seats are taken of {self.limits.max_running}")
-        leased = sum(s.lease is not None for s in self.running)
-        if leased != self.manager.num_leases:
-            faults.append(f"{self.manager.num_leases} leases are open, {leased} sequences run")
-        if self._secured != {sequence for sequence in self.running if sequence.secured}:
-            faults.append("room is promised to others than those who run and come back")
-        return faults + self._check_bounds()
-
-    def _check_bounds(self) -> list[str]:
-        pool = self.manager.pool.num_pages
-        most = self.limits.max_preemptions
-        return [
-            f"a sequence of {final_length(s)} tokens waits for a pool of {pool} pages that can never hold it"
-            for s in (*self.preempted, *self.waiting)
-            if self.manager.pages_for(final_length(s)) > pool
-        ] + [
-            f"a sequence was preempted {s.preemptions} times, and no more than {most} times may be"
-            for s in (*self.preempted, *self.running)
-            if s.preemptions > most
-        ]
+        return check_scheduler(self)
 
 
 def _lease(sequence: Sequence) -> Lease:

@@ -23,7 +23,7 @@ from agentcache.request import FinishReason, Output, SequenceReport, TokenLogpro
 from agentcache.server.errors import ApiError, ClientGoneError, from_runtime, internal_error, shutting_down
 
 if TYPE_CHECKING:
-    from agentcache.engine.loop import OutputStream
+    from agentcache.engine.streams import OutputStream
     from agentcache.server.lifecycle import Lifecycle
 
 logger = logging.getLogger(__name__)

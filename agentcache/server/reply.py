@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agentcache.cache.tokens import Bookmark
-from agentcache.engine.core import Bounds, check_request
+from agentcache.engine.bounds import Bounds, check_request
 from agentcache.errors import RequestError
 from agentcache.request import Output, Request, SamplingParams, Standing
 from agentcache.server.context import Context
@@ -26,7 +26,7 @@ from agentcache.server.usage import Costs, Notes
 
 if TYPE_CHECKING:
     from agentcache.chat.tokenizer import Tokenizer
-    from agentcache.engine.loop import OutputStream
+    from agentcache.engine.streams import OutputStream
     from agentcache.server.bodies import GenerationBody
 
 logger = logging.getLogger(__name__)

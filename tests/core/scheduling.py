@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from replay import VOCAB, Collected, PlainText, ReplayRunner, make_request
 
 from agentcache.cache.manager import CacheManager
-from agentcache.engine.core import Bounds, EngineCore
+from agentcache.engine.bounds import Bounds
+from agentcache.engine.core import EngineCore
 from agentcache.request import Request
 from agentcache.scheduler.policy import POLICIES
 from agentcache.scheduler.scheduler import Limits, Scheduler

@@ -8,7 +8,8 @@ import pytest
 from replay import continuation
 from test_engine import make_engine, prompt_of
 
-from agentcache.engine.loop import AsyncEngine, OutputStream
+from agentcache.engine.loop import AsyncEngine
+from agentcache.engine.streams import OutputStream
 from agentcache.errors import EngineFailingError, EngineStoppedError, InvariantError, QueueFullError
 from agentcache.request import FinishReason, Output, SamplingParams, TokenLogprob
 

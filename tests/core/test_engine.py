@@ -5,7 +5,8 @@ from replay import VOCAB, Collected, PlainText, ReplayRunner, continuation, make
 
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
-from agentcache.engine.core import Bounds, EngineCore
+from agentcache.engine.bounds import Bounds
+from agentcache.engine.core import EngineCore
 from agentcache.errors import QueueFullError, RequestError
 from agentcache.request import FinishReason
 from agentcache.scheduler.scheduler import Limits, Scheduler

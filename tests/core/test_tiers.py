@@ -10,7 +10,8 @@ from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root, pack_tokens, page_key
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tiers import HostTier, LowerTiers, StoredPage
-from agentcache.engine.core import Bounds, EngineCore
+from agentcache.engine.bounds import Bounds
+from agentcache.engine.core import EngineCore
 from agentcache.errors import SettingsError
 from agentcache.faults import Faults
 from agentcache.request import FinishReason

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
-from agentcache.engine.core import Bounds, check_request
-from agentcache.engine.loop import EngineInfo, OutputStream
+from agentcache.engine.bounds import Bounds, check_request
+from agentcache.engine.loop import EngineInfo
 from agentcache.engine.stats import EngineStats, Metrics
+from agentcache.engine.streams import OutputStream
 from agentcache.errors import QueueFullError
 from agentcache.request import FinishReason, Output, Request, SequenceReport, TokenLogprob
 
