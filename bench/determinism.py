@@ -22,7 +22,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional
 
-from agentcache.model.layers import silu
+from agentcache.model.layers import rms_norm, silu
 from agentcache.model.rope import rotate
 from agentcache_kernels import make_attention_batch, paged_attention
 
@@ -91,9 +91,9 @@ def operations(head: bool) -> Iterable[Operation]:
     yield Operation("attention of a prompt's rows", attention(None))
     yield Operation("the same in a window of 300", attention(300))
     weight = random(576)
-    yield Operation("RMSNorm", rows_of(random(MOST, 576), lambda x: functional.rms_norm(x, (576,), weight, 1e-5)))
+    yield Operation("RMSNorm", rows_of(random(MOST, 576), lambda x: rms_norm(x, weight, 1e-5)))
     heads = random(MOST, 12, 64)
-    yield Operation("RMSNorm of heads", rows_of(heads, lambda x: functional.rms_norm(x, (64,), None, 1e-5)))
+    yield Operation("RMSNorm of heads", rows_of(heads, lambda x: rms_norm(x, weight[:64], 1e-5)))
     angles = random(MOST, 1, 64)
     turned = torch.cat((heads, angles, angles.flip(0)), 1)
     yield Operation("rotary embedding", rows_of(turned, lambda x: rotate(x[:, :12], x[:, 12:13], x[:, 13:])))

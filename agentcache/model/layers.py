@@ -11,7 +11,7 @@ from torch.nn import functional
 from agentcache.model.config import ModelConfig
 from agentcache.model.kv_store import KVStore
 from agentcache.model.rope import rotate
-from agentcache_kernels import AttentionBatch, paged_attention, write_kv
+from agentcache_kernels import AttentionBatch, PageWrites, paged_attention, write_kv
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,10 @@ class Step:
 
     cos: Tensor
     sin: Tensor
-    slots: Tensor
+    writes: PageWrites
     kv: KVStore
     batch: AttentionBatch
     rows: int
-    padding: int
 
 
 class Linear(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
@@ -78,6 +77,15 @@ class Linear(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
         return slots
 
 
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``x`` scaled to a mean square of 1 along its last dimension, times ``weight``, as a new tensor."""
+    if x.dtype != torch.float32:
+        return functional.rms_norm(x, x.shape[-1:], None, eps).mul_(weight)  # sums in float32
+    # On a CPU the library's own call does the same in more operations, which a step of few rows feels.
+    scales = (x * x).mean(-1, keepdim=True).add_(eps).rsqrt_()
+    return (x * scales).mul_(weight)
+
+
 class RMSNorm(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
     """Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019."""
 
@@ -88,7 +96,7 @@ class RMSNorm(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
         self.eps = config.rms_norm_eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, self.shape, self.weight, self.eps)
+        return rms_norm(x, self.weight, self.eps)
 
     def weight_slots(self, name: str) -> dict[str, Slot]:
         return {f"{name}.weight": Slot(self.weight, self.shape)}
@@ -116,16 +124,12 @@ class Attention(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy he
         heads = self.qkv(x).view(x.shape[0], -1, self.head_dim)
         turning, values = heads.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), 1)
         if self.qk_norm is not None:
-            turning = functional.rms_norm(turning, (self.head_dim,), None, self.eps).mul_(self.qk_norm)
+            turning = rms_norm(turning, self.qk_norm, self.eps)
         queries, keys = rotate(turning, step.cos, step.sin).split((self.num_heads, self.num_kv_heads), 1)
         k_pages, v_pages = step.kv.k[self.layer], step.kv.v[self.layer]
-        write_kv(keys[: step.rows], values[: step.rows], k_pages, v_pages, step.slots)
-        mixed = paged_attention(
-            queries[: step.rows], k_pages, v_pages, step.batch, scale=self.scale, window=self.window
-        ).flatten(1)
-        if step.padding:
-            mixed = functional.pad(mixed, (0, 0, 0, step.padding))
-        return self.output(mixed)
+        write_kv(keys[: step.rows], values[: step.rows], k_pages, v_pages, step.writes)
+        mixed = paged_attention(queries, k_pages, v_pages, step.batch, scale=self.scale, window=self.window)
+        return self.output(mixed.flatten(1))
 
     def weight_slots(self, name: str) -> dict[str, Slot]:
         slots = self.qkv.weight_slots(f"{name}.q_proj", f"{name}.k_proj", f"{name}.v_proj")

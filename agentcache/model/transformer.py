@@ -10,7 +10,7 @@ from agentcache.model.config import ModelConfig
 from agentcache.model.kv_store import KVStore
 from agentcache.model.layers import DecoderLayer, Linear, Placement, RMSNorm, Slot, Step
 from agentcache.model.rope import RotaryTable
-from agentcache_kernels import AttentionBatch
+from agentcache_kernels import AttentionBatch, PageWrites
 
 
 class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
@@ -50,7 +50,7 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
                 token_ids = functional.pad(token_ids, (0, padding))
                 positions = functional.pad(positions, (0, padding))
             cos, sin = self.rotary.at(positions)
-            step = Step(cos, sin, slots, kv, batch, rows, padding)
+            step = Step(cos, sin, PageWrites.of(slots), kv, batch, rows)
             hidden = functional.embedding(token_ids, self.embedding)
             for layer in self.layers:
                 hidden = layer(hidden, step)

@@ -5,6 +5,6 @@ Every call runs on whatever device its tensors are on.  The torch code here is t
 
 from agentcache_kernels.attention import paged_attention
 from agentcache_kernels.batch import AttentionBatch, make_attention_batch
-from agentcache_kernels.pages import copy_pages, write_kv
+from agentcache_kernels.pages import PageWrites, copy_pages, write_kv
 
-__all__ = ["AttentionBatch", "copy_pages", "make_attention_batch", "paged_attention", "write_kv"]
+__all__ = ["AttentionBatch", "PageWrites", "copy_pages", "make_attention_batch", "paged_attention", "write_kv"]

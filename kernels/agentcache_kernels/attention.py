@@ -29,14 +29,14 @@ def paged_attention(
     reach its result, whatever they contain.  Half types are computed in float32.
 
     Args:
-        q: ``[tokens, q_heads, head_dim]``, the rows of all sequences one after another.
+        q: ``[tokens, q_heads, head_dim]``, the rows of all sequences one after another; rows after them are padding.
         k_pages, v_pages: ``[kv_heads, num_pages, page_size, head_dim]``, contiguous; ``q_heads`` is a multiple of
             ``kv_heads``.
         scale: multiplies the scores.
         window: a row at position p sees the keys of positions ``p - window + 1 .. p``; ``None`` sees all up to p.
 
     Returns:
-        ``[tokens, q_heads, head_dim]`` in the type of ``q``; rows that see no key are 0.
+        ``[tokens, q_heads, head_dim]`` in the type of ``q``; rows that see no key, and padding, are 0.
 
     Raises:
         ValueError: shapes that do not belong together, a page that the pool does not have, or a window below 1.
@@ -59,7 +59,7 @@ def _check(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: AttentionBatch, w
             f"got keys {list(k_pages.shape)} and values {list(v_pages.shape)}, expected both as "
             f"[kv_heads, num_pages, {batch.page_size}, {q.shape[2]}]"
         )
-    if q.shape[0] != batch.num_tokens or q.shape[1] % k_pages.shape[0]:
+    if q.shape[0] < batch.num_tokens or q.shape[1] % k_pages.shape[0]:
         raise ValueError(
-            f"got queries {list(q.shape)}, expected {batch.num_tokens} rows and a multiple of {k_pages.shape[0]} heads"
+            f"got queries {list(q.shape)}, expected at least {batch.num_tokens} rows and a multiple of {k_pages.shape[0]} heads"
         )

@@ -7,7 +7,7 @@ import torch
 
 from agentcache.cache.pages import PageCopy
 from agentcache.model.kv_store import KVStore
-from agentcache_kernels import copy_pages, write_kv
+from agentcache_kernels import PageWrites, copy_pages, write_kv
 
 KV_HEADS, NUM_PAGES, PAGE_SIZE, HEAD_DIM = 3, 5, 4, 8
 
@@ -29,7 +29,7 @@ def test_rows_land_in_their_slots_and_nowhere_else(slots: list[int], dtype: torc
         if slot >= 0:
             for pages, values in zip(expected, (k, v)):
                 pages[:, slot // PAGE_SIZE, slot % PAGE_SIZE] = values[row].to(dtype)
-    write_kv(k, v, k_pages, v_pages, torch.tensor(slots, dtype=torch.int64))
+    write_kv(k, v, k_pages, v_pages, PageWrites.of(torch.tensor(slots, dtype=torch.int64)))
     assert torch.equal(k_pages, expected[0])
     assert torch.equal(v_pages, expected[1])
 

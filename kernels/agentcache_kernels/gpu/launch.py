@@ -1,0 +1,33 @@
+"""One launch of a kernel, as a value: the same description is run on a GPU, interpreted, or compiled ahead of time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from agentcache_kernels.gpu.tuning import Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """``kernel`` over ``grid`` programs.
+
+    ``arguments`` are tensors and numbers in the kernel's own order; ``constants`` are what it is compiled for.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: dict[str, Any]
+    constants: dict[str, int]
+    blocks: Blocks
+
+    def run(self) -> None:
+        """Queue the kernel on the current stream; an empty grid launches nothing."""
+        if 0 in self.grid:
+            return
+        self.kernel[self.grid](
+            **self.arguments, **self.constants, num_warps=self.blocks.warps, num_stages=self.blocks.stages
+        )
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is no less than ``number``."""
+    return 1 << max(0, number - 1).bit_length()

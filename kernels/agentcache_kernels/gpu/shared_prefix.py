@@ -1,0 +1,189 @@
+# mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
+"""Attention of many sequences' single rows to splits that they have in common, which are read once for all of them.
+
+Juravsky et al., "Hydragen: High-Throughput LLM Inference with Shared Prefixes", 2024; Ye et al., "Cascade Inference", 2024.
+Shared work is cut where ``decode.py`` cuts its own, and leaves its results in the same places::
+
+    sequence 0:   | split 0 | split 1 | split 2 | rest          item: (members 0 1 2, split 0)
+    sequence 1:   | the same pages .. | split 2 | rest                (members 0 1,   split 1)
+    sequence 2:   | the same| split 1 | rest
+
+so a tree of prefixes is a list of items, and merging does not know who read what.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from agentcache_kernels.gpu.attend import attend_keys
+from agentcache_kernels.gpu.decode import Parts
+from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
+from agentcache_kernels.gpu.launch import Launch
+from agentcache_kernels.gpu.tuning import architecture, blocks_for
+
+
+@triton.jit
+def shared_prefix_kernel(
+    parts,
+    logs,
+    q,
+    k_pages,
+    v_pages,
+    items,
+    members,
+    rows,
+    context_lens,
+    tables,
+    table_stride,
+    q_stride,
+    head_stride,
+    num_splits,
+    scale,
+    window,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+):
+    item = tl.program_id(0)
+    head = tl.program_id(1).to(tl.int64)
+    first = tl.load(items + 3 * item)
+    count = tl.load(items + 3 * item + 1)
+    split = tl.load(items + 3 * item + 2)
+    table = tables + tl.load(members + first).to(tl.int64) * table_stride
+
+    lines = tl.arange(0, BLOCK_ROWS)
+    own = lines // GROUP < count
+    sequences = tl.load(members + first + lines // GROUP, mask=own, other=0).to(tl.int64)
+    q_heads = head * GROUP + lines % GROUP
+    dims = tl.arange(0, BLOCK_DIM)
+    real = own[:, None] & (dims < HEAD_DIM)[None, :]
+    step_rows = tl.load(rows + sequences, mask=own, other=0).to(tl.int64)
+    queries = tl.load(
+        q + step_rows[:, None] * q_stride + q_heads[:, None] * HEAD_DIM + dims[None, :], mask=real, other=0.0
+    )
+    contexts = tl.load(context_lens + sequences, mask=own, other=0)
+    first_seen = contexts * 0
+    if HAS_WINDOW:
+        first_seen = contexts - window
+
+    acc = tl.zeros([BLOCK_ROWS, BLOCK_DIM], tl.float32)
+    top = tl.full([BLOCK_ROWS], -float("inf"), tl.float32)
+    total = tl.zeros([BLOCK_ROWS], tl.float32)
+    acc, top, total = attend_keys(
+        acc, top, total, queries, k_pages + head * head_stride, v_pages + head * head_stride, table, split * SPLIT,
+        split * SPLIT + SPLIT, first_seen, contexts, scale, HAS_WINDOW, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
+    )  # fmt: skip
+
+    part = (sequences * tl.num_programs(1) * GROUP + q_heads) * num_splits + split
+    # A line whose window begins after the split has a total of 0; what it leaves here is not read.
+    result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    tl.store(parts + part[:, None] * HEAD_DIM + dims[None, :], result, mask=real)
+    tl.store(logs + part, top + tl.log2(total), mask=own)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedItems:
+    """Who reads which split together; int32."""
+
+    items: Tensor
+    """``[items, 3]``: first member, how many, split."""
+    members: Tensor
+    """Indices of sequences, those of an item side by side."""
+    first_splits: Tensor
+    """``[sequences]``: the splits of each sequence that items read, from 0 on."""
+
+
+def share_splits(specs: Sequence[SequenceSpec], page_size: int, split: int, most: int, device: torch.device) -> SharedItems:
+    """Find the splits that at least two sequences have in common, at most ``most`` of them in one item.
+
+    Splits that are not whole pages cannot be compared by pages and are not shared.
+    """
+    items: list[tuple[int, int, int]] = []
+    members: list[int] = []
+    firsts = [0] * len(specs)
+    pages = split // page_size
+    groups = [list(range(len(specs)))] if split % page_size == 0 else []
+    depth = 0
+    while groups:
+        deeper: list[list[int]] = []
+        for group in groups:
+            parted: dict[tuple[int, ...], list[int]] = {}
+            for index in group:
+                if specs[index].context_len >= (depth + 1) * split:
+                    parted.setdefault(tuple(specs[index].pages[depth * pages : (depth + 1) * pages]), []).append(index)
+            deeper += [together for together in parted.values() if len(together) > 1]
+        for together in deeper:
+            for start in range(0, len(together), most):
+                items.append((len(members) + start, len(together[start : start + most]), depth))
+            members += together
+            for index in together:
+                firsts[index] = depth + 1
+        groups, depth = deeper, depth + 1
+    table = torch.tensor(items, dtype=torch.int32).view(-1, 3).to(device)
+    return SharedItems(
+        table, torch.tensor(members, dtype=torch.int32, device=device), torch.tensor(firsts, dtype=torch.int32, device=device)
+    )
+
+
+def members_of_item(inputs: AttentionInputs, arch: str | None = None) -> int:
+    """The most sequences that one item of :func:`shared_prefix_attention` holds."""
+    blocks = blocks_for("shared_prefix", arch or architecture(inputs.q.device), inputs.bits, inputs.head_dim)
+    return max(blocks.rows, triton.next_power_of_2(inputs.group)) // inputs.group
+
+
+def shared_prefix_attention(
+    inputs: AttentionInputs, sequences: Sequences, shared: SharedItems, parts: Parts, arch: str | None = None
+) -> Launch:
+    """Attention of each item's members to the item's split; ``parts.split`` is a multiple of the block of keys."""
+    blocks = blocks_for("shared_prefix", arch or architecture(inputs.q.device), inputs.bits, inputs.head_dim)
+    if parts.split % blocks.columns:
+        raise ValueError(f"got splits of {parts.split} keys, expected a multiple of {blocks.columns}")
+    arguments = {
+        "parts": parts.results,
+        "logs": parts.logs,
+        "q": inputs.q,
+        "k_pages": inputs.k_pages,
+        "v_pages": inputs.v_pages,
+        "items": shared.items,
+        "members": shared.members,
+        "rows": sequences.rows,
+        "context_lens": sequences.context_lens,
+        "tables": sequences.tables,
+        "table_stride": sequences.tables.stride(0),
+        "q_stride": inputs.q.stride(0),
+        "head_stride": inputs.k_pages.stride(0),
+        "num_splits": parts.logs.shape[2],
+        "scale": inputs.scale * math.log2(math.e),
+        "window": inputs.window or 0,
+    }
+    lines = max(blocks.rows, triton.next_power_of_2(inputs.group))
+    constants = inputs.constants() | {"SPLIT": parts.split, "BLOCK_ROWS": lines, "BLOCK_KEYS": blocks.columns}
+    return Launch(shared_prefix_kernel, (shared.items.shape[0], inputs.kv_heads), arguments, constants, blocks)
+
+
+def shared_prefix_twin(inputs: AttentionInputs, sequences: Sequences, shared: SharedItems, parts: Parts) -> None:
+    """The same in plain torch and float64."""
+    for first, count, split in shared.items.tolist():
+        start, end = split * parts.split, (split + 1) * parts.split
+        together = shared.members[first : first + count].tolist()
+        keys = gathered(inputs.k_pages, sequences.tables[together[0]], end)[:, start:]
+        values = gathered(inputs.v_pages, sequences.tables[together[0]], end)[:, start:]
+        queries = inputs.q[sequences.rows[together].long()].double().unflatten(1, (inputs.kv_heads, inputs.group))
+        scores = torch.einsum("shgd,hcd->shgc", queries, keys) * inputs.scale
+        if inputs.window is not None:
+            first_seen = sequences.context_lens[together] - inputs.window
+            hidden = torch.arange(start, end, device=scores.device) < first_seen[:, None]
+            scores = scores.masked_fill(hidden[:, None, None], -math.inf)
+        result = torch.einsum("shgc,hcd->shgd", scores.softmax(-1), values)
+        parts.results[together, :, split] = result.flatten(1, 2).float()
+        parts.logs[together, :, split] = (scores.logsumexp(-1) / math.log(2)).flatten(1, 2).float()
