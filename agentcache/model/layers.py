@@ -77,6 +77,24 @@ class Linear(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
         return slots
 
 
+class Embedding(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
+    """One row per token of the vocabulary; models that tie their output layer to it multiply by the same rows."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        self.weight = place.empty(config.vocab_size, config.hidden_size)
+        # Intel MKL multiplies the last 1-3 rows of a thread's share in float32 by other code, which rounds differently;
+        # multiples of four agree to the last bit, whatever their number (docs/determinism.md).
+        self.row_multiple = 4 if place.dtype == torch.float32 and place.device.type == "cpu" else 1
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return functional.embedding(token_ids, self.weight)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """``[rows, vocab_size]``: the tied output layer."""
+        return functional.linear(hidden, self.weight)
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """``x`` scaled to a mean square of 1 along its last dimension, times ``weight``, as a new tensor."""
     if x.dtype != torch.float32:

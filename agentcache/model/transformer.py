@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from agentcache.model.config import ModelConfig
 from agentcache.model.kv_store import KVStore
-from agentcache.model.layers import DecoderLayer, Linear, Placement, RMSNorm, Slot, Step
+from agentcache.model.layers import DecoderLayer, Embedding, Linear, Placement, RMSNorm, Slot, Step
 from agentcache.model.rope import RotaryTable
 from agentcache_kernels import AttentionBatch, PageWrites
 
@@ -23,7 +23,7 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
         super().__init__()
         place = Placement(dtype, device)
         self.config = config
-        self.embedding = place.empty(config.vocab_size, config.hidden_size)
+        self.embedding = Embedding(config, place)
         self.layers = nn.ModuleList(DecoderLayer(config, layer, place) for layer in range(config.num_layers))
         self.norm = RMSNorm(config, place)
         self.head = (
@@ -51,7 +51,7 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
                 positions = functional.pad(positions, (0, padding))
             cos, sin = self.rotary.at(positions)
             step = Step(cos, sin, PageWrites.of(slots), kv, batch, rows)
-            hidden = functional.embedding(token_ids, self.embedding)
+            hidden = self.embedding(token_ids)
             for layer in self.layers:
                 hidden = layer(hidden, step)
             return self.norm(hidden)[:rows]
@@ -60,15 +60,15 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
         """Float32 ``[rows, vocab_size]`` of the given rows of :meth:`forward`'s result."""
         rows = hidden.shape[0]
         padding = self._padding(rows)
-        weight = self.embedding if self.head is None else self.head.weight
         with torch.inference_mode():
             if padding:
                 hidden = functional.pad(hidden, (0, 0, 0, padding))
-            return functional.linear(hidden, weight)[:rows].float()
+            logits = self.embedding.project(hidden) if self.head is None else self.head(hidden)
+            return logits[:rows].float()
 
     def weight_slots(self) -> dict[str, Slot]:
         """Every tensor that a checkpoint must hold, by its name there, and where it goes."""
-        slots = {"model.embed_tokens.weight": Slot(self.embedding, tuple(self.embedding.shape))}
+        slots = {"model.embed_tokens.weight": Slot(self.embedding.weight, tuple(self.embedding.weight.shape))}
         for index, layer in enumerate(self.layers):
             slots |= layer.weight_slots(f"model.layers.{index}")
         slots |= self.norm.weight_slots("model.norm")
@@ -77,11 +77,5 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
         return slots
 
     def _padding(self, rows: int) -> int:
-        """Rows to add so that a row's result does not depend on how many others there are.
-
-        In float32 on a CPU, Intel MKL multiplies the last 1-3 rows of a thread's share by other code, which rounds
-        differently; multiples of four agree to the last bit, whatever their number (docs/determinism.md).
-        """
-        if self.embedding.dtype != torch.float32 or self.embedding.device.type != "cpu":
-            return 0
-        return -rows % 4
+        """Rows to add so that a row's result does not depend on how many others there are."""
+        return -rows % int(self.embedding.row_multiple)

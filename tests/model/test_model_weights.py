@@ -46,7 +46,7 @@ def test_half_precision_weights_load_into_float32(files: ModelFiles, tmp_path: P
     exact = {name: tensor.bfloat16() for name, tensor in load_file(files.folder / "model.safetensors").items()}
     save_file(exact, files.folder / "model.safetensors")
     loaded = tiny_models.load(files)
-    assert torch.equal(loaded.embedding, exact["model.embed_tokens.weight"].float())
+    assert torch.equal(loaded.embedding.weight, exact["model.embed_tokens.weight"].float())
 
 
 def test_derived_tensors_and_a_second_copy_of_a_tied_head_are_passed_over(tmp_path: Path) -> None:
