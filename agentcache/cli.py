@@ -21,7 +21,7 @@ from agentcache.settings import DEFAULT_ONLY, Settings, default_home, load_setti
 T = TypeVar("T")
 
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "model": ("model", "load_format", "device", "dtype", "weights", "threads", "home"),
+    "model": ("model", "load_format", "device", "dtype", "weights", "weights_policy", "threads", "home"),
     "pages": ("page_size", "num_pages", "kv_memory", "max_model_len", "prefix_cache", "namespace_pages"),
     "steps": (
         "prefill_chunk",

@@ -24,7 +24,6 @@ else:
     import tomli as tomllib
 
 DEFAULT_ONLY = (
-    "weights",
     "store",
     "kv_events",
     "tool_parser",
@@ -67,7 +66,10 @@ class Settings(BaseModel):
     load_format: Literal["auto", "dummy"] = Field("auto", description="dummy: random weights from config.json")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="auto: float32 on a CPU")
-    weights: Literal["native", "int8", "int4"] = Field("native", description="weight format")
+    weights: Literal["native", "int8", "int4"] = Field("native", description="int8, int4: quantised, for CPUs")
+    weights_policy: Literal["exact", "fast"] = Field(
+        "exact", description="quantised prompts as replies are computed, bit for bit, or faster"
+    )
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the model; default: every core")
 
     # Pages
@@ -130,6 +132,7 @@ class Settings(BaseModel):
             )
         if self.device == "cpu" and self.dtype == "float16":
             raise ValueError("--device cpu and --dtype float16: CPUs are served in float32 or bfloat16")
+        self._check_weights()
         if self.prefill_chunk < self.page_size:
             raise ValueError(
                 f"--prefill-chunk {self.prefill_chunk} is smaller than --page-size {self.page_size}: "
@@ -142,6 +145,20 @@ class Settings(BaseModel):
                 expected = "nothing" if served is None else served
                 raise ValueError(f"{flag} {value} is not served by this version (it serves {expected})")
         return self
+
+    def _check_weights(self) -> None:
+        if self.weights == "native":
+            if self.weights_policy != "exact":
+                raise ValueError(
+                    f"--weights-policy {self.weights_policy} is about quantised weights, and --weights is native"
+                )
+            return
+        if self.device == "cuda":
+            raise ValueError(f"--weights {self.weights} and --device cuda: quantised weights are served on CPUs only")
+        if self.dtype not in {"auto", "float32"}:
+            raise ValueError(
+                f"--weights {self.weights} and --dtype {self.dtype}: beside quantised weights everything is float32"
+            )
 
     def keys(self) -> tuple[str, ...]:
         """The API keys in clear, for the one place that compares them."""

@@ -27,6 +27,7 @@ from agentcache.model.config import ModelConfig
 from agentcache.model.hub import ModelFiles, resolve_model
 from agentcache.model.kv_store import KVStore
 from agentcache.model.loader import load_transformer
+from agentcache.model.quantized_load import WeightFormat
 from agentcache.model.runner import ModelRunner
 from agentcache.scheduler.policy import POLICIES
 from agentcache.scheduler.preemption import Costs
@@ -48,7 +49,14 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     if device.type == "cpu":
         torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     files = resolve_model(settings.model, settings.home, progress=progress)
-    transformer = load_transformer(files, device=device, dtype=dtype, load_format=settings.load_format)
+    transformer = load_transformer(
+        files,
+        device=device,
+        dtype=dtype,
+        load_format=settings.load_format,
+        weights=WeightFormat(settings.weights, settings.weights_policy),
+        progress=progress,
+    )
     config = transformer.config
     max_model_len = _max_model_len(settings, config)
     num_pages = _num_pages(settings, config, dtype, device, max_model_len)
@@ -58,7 +66,8 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     tokenizer = Tokenizer.from_folder(files.folder)
     renderer = ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens)
     # Keys and values depend on the weights and the type of numbers: pages never cross those.
-    root_base = (files.revision, settings.load_format, str(dtype), "no adapter")
+    numbers = _numbers(settings, dtype)
+    root_base = (files.revision, settings.load_format, numbers, "no adapter")
     public = _public_prefixes(settings, renderer, root_base, progress)
     faults = Faults()
     manager = CacheManager(
@@ -67,7 +76,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
         enabled=settings.prefix_cache,
         quota=settings.namespace_pages,
         public_root=public.root,
-        lower=_lower_tiers(settings, files, kv, faults),
+        lower=_lower_tiers(settings, files, kv, numbers, faults),
         faults=faults,
     )
     limits = Limits(
@@ -120,14 +129,14 @@ def _costs(settings: Settings) -> Costs:
     return Costs(page=1.0 if settings.preempt == "swap" else None)
 
 
-def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, faults: Faults) -> LowerTiers | None:
+def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, numbers: str, faults: Faults) -> LowerTiers | None:
     """Host memory first, then the disk; ``None`` when the settings ask for neither."""
     tiers: list[Tier] = []
     if settings.host_pages:
         tiers.append(HostTier(settings.host_pages))
     if settings.disk_dir is not None:
         shape = (len(kv.k), *kv.k[0].shape[:1], *kv.k[0].shape[2:])
-        fingerprint = f"{files.revision} {settings.load_format} {kv.k[0].dtype} {shape}"
+        fingerprint = f"{files.revision} {settings.load_format} {numbers} {shape}"
         tiers.append(DiskTier(settings.disk_dir, settings.disk_size, fingerprint, faults))
     return LowerTiers(tiers, kv, faults) if tiers else None
 
@@ -142,7 +151,7 @@ def _info(files: ModelFiles, settings: Settings, bounds: Bounds, kv: KVStore) ->
         max_running=bounds.max_running,
         capacity=bounds.capacity,
         created=int(time.time()),
-        device=f"{kv.k[0].device}, {str(kv.k[0].dtype).removeprefix('torch.')}",
+        device=f"{kv.k[0].device}, {_numbers(settings, kv.k[0].dtype).removeprefix('torch.')}",
     )
 
 
@@ -150,7 +159,19 @@ def _device(settings: Settings) -> torch.device:
     cuda = torch.cuda.is_available()
     if settings.device == "cuda" and not cuda:
         raise SettingsError("--device cuda: this machine's torch sees no CUDA device; use --device cpu")
-    return torch.device("cuda" if cuda and settings.device != "cpu" else "cpu")
+    device = torch.device("cuda" if cuda and settings.device != "cpu" else "cpu")
+    if device.type == "cuda" and settings.weights != "native":
+        raise SettingsError(
+            f"--weights {settings.weights}: quantised weights are served on CPUs only; add --device cpu"
+        )
+    return device
+
+
+def _numbers(settings: Settings, dtype: torch.dtype) -> str:
+    """In what keys and values are computed."""
+    if settings.weights == "native":
+        return str(dtype)
+    return f"{dtype}, {settings.weights} weights, {settings.weights_policy}"
 
 
 def _dtype(settings: Settings, device: torch.device) -> torch.dtype:

@@ -20,7 +20,7 @@ from typing import Any
 
 from agentcache.errors import UnsupportedModelError
 
-FORMAT = "1"
+FORMAT = "2"
 """Part of the fingerprint: raise it whenever the same file would convert differently."""
 
 _MARK = "conversion.json"
@@ -82,6 +82,7 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
     # These imports take seconds; a start that finds the folder made never gets here.
     from agentcache.model.config import parse_config
     from agentcache.model.gguf_file import GGUFFile
+    from agentcache.model.quantized_store import save_groups
 
     progress(f"Converting {source.name} (once; the next start takes it from {folder.parent})")
     file = GGUFFile(source)
@@ -94,6 +95,9 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
     _convert_tokenizer(source, folder, config.max_position_embeddings)
     progress("Unpacking the weights to float32")
     _save_sharded(folder, file.tensors())
+    if groups := dict(file.group_codes()):
+        progress(f"Keeping the 4-bit codes of {len(groups)} matrices for --weights int4")
+        save_groups(folder, groups)
     _check(folder, source)
     _write_json(folder / _MARK, {"format": FORMAT, "source": source.name})
 

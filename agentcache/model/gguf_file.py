@@ -17,6 +17,8 @@ from torch import Tensor
 
 from agentcache.errors import UnsupportedModelError
 from agentcache.model.config import RopeConfig
+from agentcache.model.quantized_codes import GroupCodes
+from agentcache.model.quantized_gguf import group_codes
 from agentcache.model.rope import rotary_frequencies
 from agentcache.model.supported import FAMILIES
 
@@ -97,20 +99,35 @@ class GGUFFile:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every weight, unpacked to float32, under its name in a Hugging Face checkpoint."""
-        heads, kv_heads = self._head_counts()
-        for tensor in self._reader.tensors:
-            if tensor.name == _ROPE_FACTORS:
-                continue
-            name = self._name(tensor.name)
+        for name, tensor in self._weights():
             try:
                 values = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
             except (NotImplementedError, ValueError) as error:
                 raise self._error(f"tensor {tensor.name} cannot be unpacked: {error}") from None
-            if self.architecture == "llama" and ".q_proj." in name:
-                values = _halves_from_pairs(values, heads)
-            elif self.architecture == "llama" and ".k_proj." in name:
-                values = _halves_from_pairs(values, kv_heads)
-            yield name, values
+            yield name, self._reordered(name, values)
+
+    def group_codes(self) -> Iterator[tuple[str, GroupCodes]]:
+        """Yield the codes of every layer's matrix that the file stores in 4 bits, under the names of :meth:`tensors`."""
+        for name, tensor in self._weights():
+            if not name.startswith("model.layers."):
+                continue
+            if (codes := group_codes(torch.from_numpy(tensor.data.copy()), tensor.tensor_type)) is not None:
+                parts = (self._reordered(name, part) for part in (codes.codes, codes.scales, codes.zeros))
+                yield name, GroupCodes(*parts)
+
+    def _weights(self) -> Iterator[tuple[str, Any]]:
+        for tensor in self._reader.tensors:
+            if tensor.name != _ROPE_FACTORS:
+                yield self._name(tensor.name), tensor
+
+    def _reordered(self, name: str, rows: Tensor) -> Tensor:
+        """``rows`` of a weight, or of what belongs to its rows, in the order that is used here."""
+        heads, kv_heads = self._head_counts()
+        if self.architecture == "llama" and ".q_proj." in name:
+            return _halves_from_pairs(rows, heads)
+        if self.architecture == "llama" and ".k_proj." in name:
+            return _halves_from_pairs(rows, kv_heads)
+        return rows
 
     def _name(self, name: str) -> str:
         if match := re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name):

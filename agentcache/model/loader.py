@@ -5,6 +5,7 @@ transformers is not imported: that alone takes seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,18 +16,29 @@ from agentcache.model.checkpoint import Checkpoint
 from agentcache.model.config import read_config
 from agentcache.model.hub import ModelFiles
 from agentcache.model.layers import Slot
+from agentcache.model.quantized_load import Quantizer, WeightFormat
+from agentcache.model.quantized_store import StoredGroups
 from agentcache.model.transformer import Transformer
 
 # Written by older exporters; computed here from config.json.
 _DERIVED = (".rotary_emb.inv_freq", ".attn.masked_bias")
+_NATIVE = WeightFormat()
 
 
 def load_transformer(
-    files: ModelFiles, *, device: torch.device, dtype: torch.dtype, load_format: str = "auto"
+    files: ModelFiles,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    load_format: str = "auto",
+    weights: WeightFormat = _NATIVE,
+    progress: Callable[[str], None] | None = None,
 ) -> Transformer:
     """Build the model that ``files.folder`` describes.
 
     Args:
+        weights: how layers keep their weights; anything but native needs a CPU and float32.
+        progress: is told how the weights are kept, unless they are native.
         load_format: ``auto`` reads the folder's ``*.safetensors``; ``dummy`` fills the weights with random numbers (the
             same ones every time) from ``config.json`` alone.
 
@@ -34,18 +46,23 @@ def load_transformer(
         UnsupportedModelError: the model is not served, or its files are missing, broken, or do not fit ``config.json``;
             names the file or the tensor.
     """
-    model = Transformer(read_config(files.folder), dtype=dtype, device=device)
-    if load_format == "dummy":
-        _fill_randomly(model)
-    elif load_format == "auto":
-        _fill(model, files.folder)
-    else:
+    if load_format not in {"auto", "dummy"}:
         raise UnsupportedModelError(f"load format is {load_format!r}, expected auto or dummy")
+    model = Transformer(read_config(files.folder), dtype=dtype, device=device)
+    slots = model.weight_slots()
+    quantizer = None
+    if weights.kind != "native":
+        quantizer = Quantizer(model, slots, weights, StoredGroups(files.folder if load_format == "auto" else None))
+    if load_format == "dummy":
+        _fill_randomly(slots, quantizer)
+    else:
+        _fill(model, slots, files.folder, quantizer)
+    if quantizer is not None and progress is not None:
+        progress(quantizer.summary())
     return model
 
 
-def _fill(model: Transformer, folder: Path) -> None:
-    slots = model.weight_slots()
+def _fill(model: Transformer, slots: dict[str, Slot], folder: Path, quantizer: Quantizer | None) -> None:
     checkpoint = Checkpoint.open(folder)
     names = checkpoint.names()
     if model.config.tie_word_embeddings:
@@ -62,8 +79,15 @@ def _fill(model: Transformer, folder: Path) -> None:
             "config.json has no place"
         )
     with torch.inference_mode(False), torch.no_grad():
-        for name, tensor in checkpoint.tensors(set(slots)):
-            _copy(slots[name], name, tensor, folder)
+        stored = quantizer.stored_names if quantizer is not None else frozenset[str]()
+        for name, tensor in checkpoint.tensors(slots.keys() - stored):
+            # Popped, since a slot keeps the memory of a layer that is replaced.
+            _copy(slots.pop(name), name, tensor, folder)
+            if quantizer is not None:
+                quantizer.filled(name)
+        if quantizer is not None:
+            for name in stored:
+                quantizer.filled(name)
 
 
 def _copy(slot: Slot, name: str, tensor: Tensor, folder: Path) -> None:
@@ -78,13 +102,17 @@ def _copy(slot: Slot, name: str, tensor: Tensor, folder: Path) -> None:
     slot.target.copy_(tensor)
 
 
-def _fill_randomly(model: Transformer) -> None:
+def _fill_randomly(slots: dict[str, Slot], quantizer: Quantizer | None) -> None:
     generator = torch.Generator().manual_seed(0)
-    for name, slot in model.weight_slots().items():
+    for name in list(slots):
+        slot = slots.pop(name)
         if name.endswith("norm.weight"):
             slot.target.fill_(1.0)
         else:
             slot.target.copy_(torch.empty(slot.shape).normal_(std=0.02, generator=generator))
+        del slot
+        if quantizer is not None:
+            quantizer.filled(name)
 
 
 def _listed(names: set[str]) -> str:

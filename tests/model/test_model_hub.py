@@ -16,6 +16,7 @@ import tiny_models
 import xxhash
 
 from agentcache.errors import UnsupportedModelError
+from agentcache.model.convert import FORMAT
 from agentcache.model.hub import ModelFiles, resolve_model
 
 _RESOLVE = """
@@ -237,5 +238,5 @@ def test_the_default_model_is_taken_from_the_cache_when_its_package_is_gone(
     converted.mkdir(parents=True)
     (converted / "conversion.json").write_text('{"format": "older"}')
     assert _resolve("smollm2", home, "--no-package", HF_ENDPOINT=hub.url)[0] == first[1]
-    (converted / "conversion.json").write_text('{"format": "1"}')
+    (converted / "conversion.json").write_text(json.dumps({"format": FORMAT}))
     assert _resolve("smollm2", home, "--no-package")[0] == f"found|smollm2|feed|{converted}"
