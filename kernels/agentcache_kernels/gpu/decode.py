@@ -21,7 +21,7 @@ from torch import Tensor
 
 from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, gathered
-from agentcache_kernels.gpu.launch import Launch
+from agentcache_kernels.gpu.launch import Launch, power_of_two
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
@@ -74,7 +74,7 @@ def decode_attention_kernel(
     acc, top, total = attend_keys(
         acc, top, total, queries, k_pages + head * head_stride, v_pages + head * head_stride,
         tables + sequence * table_stride, split * SPLIT, tl.minimum(split * SPLIT + SPLIT, context),
-        lines * 0 + first_seen, lines * 0 + context, scale, True, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
+        lines * 0 + first_seen, lines * 0 + context - 1, scale, True, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
     )  # fmt: skip
 
     part = (sequence * tl.num_programs(2) * GROUP + q_heads) * num_splits + split
@@ -127,7 +127,7 @@ def decode_attention(
         "scale": inputs.scale * math.log2(math.e),
         "window": inputs.window or 0,
     }
-    lines = max(blocks.rows, triton.next_power_of_2(inputs.group))
+    lines = max(blocks.rows, power_of_two(inputs.group))
     constants = inputs.constants() | {"SPLIT": parts.split, "BLOCK_ROWS": lines, "BLOCK_KEYS": blocks.columns}
     grid = (parts.logs.shape[2], len(sequences), inputs.kv_heads)
     return Launch(decode_attention_kernel, grid, arguments, constants, blocks)

@@ -29,7 +29,12 @@ class AttentionInputs:
 
     def __post_init__(self) -> None:
         q, k, v = self.q, self.k_pages, self.v_pages
-        if k.shape != v.shape or k.dim() != 4 or k.shape[3] != q.shape[2] or not (k.is_contiguous() and v.is_contiguous()):
+        if (
+            k.shape != v.shape
+            or k.dim() != 4
+            or k.shape[3] != q.shape[2]
+            or not (k.is_contiguous() and v.is_contiguous())
+        ):
             raise ValueError(
                 f"got keys {list(k.shape)} and values {list(v.shape)}, expected both as "
                 f"[kv_heads, num_pages, page_size, {q.shape[2]}], contiguous"
@@ -69,7 +74,7 @@ class AttentionInputs:
 
     @property
     def bits(self) -> int:
-        return 8 * self.q.element_size()
+        return 8 * int(self.q.element_size())
 
     def constants(self) -> dict[str, int]:
         """What every attention kernel is compiled for."""

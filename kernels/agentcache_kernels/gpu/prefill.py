@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from agentcache_kernels.gpu.attend import attend_keys
-from agentcache_kernels.gpu.inputs import AttentionInputs, SequenceSpec, Sequences, gathered
+from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
 from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.tuning import Blocks, architecture, blocks_for
 

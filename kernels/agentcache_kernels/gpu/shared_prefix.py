@@ -23,7 +23,7 @@ from torch import Tensor
 from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.decode import Parts
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
-from agentcache_kernels.gpu.launch import Launch
+from agentcache_kernels.gpu.launch import Launch, power_of_two
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
@@ -81,7 +81,7 @@ def shared_prefix_kernel(
     total = tl.zeros([BLOCK_ROWS], tl.float32)
     acc, top, total = attend_keys(
         acc, top, total, queries, k_pages + head * head_stride, v_pages + head * head_stride, table, split * SPLIT,
-        split * SPLIT + SPLIT, first_seen, contexts, scale, HAS_WINDOW, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
+        split * SPLIT + SPLIT, first_seen, contexts - 1, scale, HAS_WINDOW, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
     )  # fmt: skip
 
     part = (sequences * tl.num_programs(1) * GROUP + q_heads) * num_splits + split
@@ -103,7 +103,9 @@ class SharedItems:
     """``[sequences]``: the splits of each sequence that items read, from 0 on."""
 
 
-def share_splits(specs: Sequence[SequenceSpec], page_size: int, split: int, most: int, device: torch.device) -> SharedItems:
+def share_splits(
+    specs: Sequence[SequenceSpec], page_size: int, split: int, most: int, device: torch.device
+) -> SharedItems:
     """Find the splits that at least two sequences have in common, at most ``most`` of them in one item.
 
     Splits that are not whole pages cannot be compared by pages and are not shared.
@@ -123,22 +125,24 @@ def share_splits(specs: Sequence[SequenceSpec], page_size: int, split: int, most
                     parted.setdefault(tuple(specs[index].pages[depth * pages : (depth + 1) * pages]), []).append(index)
             deeper += [together for together in parted.values() if len(together) > 1]
         for together in deeper:
-            for start in range(0, len(together), most):
-                items.append((len(members) + start, len(together[start : start + most]), depth))
+            starts = range(0, len(together), most)
+            items += [(len(members) + start, min(most, len(together) - start), depth) for start in starts]
             members += together
             for index in together:
                 firsts[index] = depth + 1
         groups, depth = deeper, depth + 1
     table = torch.tensor(items, dtype=torch.int32).view(-1, 3).to(device)
     return SharedItems(
-        table, torch.tensor(members, dtype=torch.int32, device=device), torch.tensor(firsts, dtype=torch.int32, device=device)
+        table,
+        torch.tensor(members, dtype=torch.int32, device=device),
+        torch.tensor(firsts, dtype=torch.int32, device=device),
     )
 
 
 def members_of_item(inputs: AttentionInputs, arch: str | None = None) -> int:
     """The most sequences that one item of :func:`shared_prefix_attention` holds."""
     blocks = blocks_for("shared_prefix", arch or architecture(inputs.q.device), inputs.bits, inputs.head_dim)
-    return max(blocks.rows, triton.next_power_of_2(inputs.group)) // inputs.group
+    return max(blocks.rows, power_of_two(inputs.group)) // inputs.group
 
 
 def shared_prefix_attention(
@@ -166,7 +170,7 @@ def shared_prefix_attention(
         "scale": inputs.scale * math.log2(math.e),
         "window": inputs.window or 0,
     }
-    lines = max(blocks.rows, triton.next_power_of_2(inputs.group))
+    lines = max(blocks.rows, power_of_two(inputs.group))
     constants = inputs.constants() | {"SPLIT": parts.split, "BLOCK_ROWS": lines, "BLOCK_KEYS": blocks.columns}
     return Launch(shared_prefix_kernel, (shared.items.shape[0], inputs.kv_heads), arguments, constants, blocks)
 

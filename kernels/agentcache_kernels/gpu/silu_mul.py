@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 """``silu(gate) * up`` of a fused projection (Shazeer, "GLU Variants Improve Transformer", 2020)::
 
-    row:   | gate: width columns | up: width columns |   ->   | out: width columns |
+row:   | gate: width columns | up: width columns |   ->   | out: width columns |
 """
 
 import triton

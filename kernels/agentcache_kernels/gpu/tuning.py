@@ -60,5 +60,7 @@ def blocks_for(kernel: str, arch: str, bits: int, size: int) -> Blocks:
 
 @cache
 def _table() -> dict[str, dict[str, list[dict[str, Any]]]]:
-    table: dict[str, dict[str, list[dict[str, Any]]]] = json.loads(files(__package__).joinpath("tuning.json").read_text())
+    table: dict[str, dict[str, list[dict[str, Any]]]] = json.loads(
+        files(__package__).joinpath("tuning.json").read_text()
+    )
     return table
