@@ -12,8 +12,8 @@ Exact order::
                      a leaf                                   -> evict it; if that makes its parent a leaf, the parent was
                                                                  last used no later than this child
 
-A parent of the same class goes to the front of the queue, unless it has a younger place of its own.  One of a later class
-is put among the nodes there by the time when it was last used: those few stand in a heap beside the queue.
+A parent of the same class goes to the front of the queue.  One of a later class, or one that was itself used later, is put
+among the nodes there by the time of that use: those few stand in a heap beside the queue.
 """
 
 from __future__ import annotations
@@ -128,18 +128,21 @@ class EvictionQueue:
         if self._spaces is not None:
             self._space(node).touch(node)
 
-    def enter(self, node: Node, after: EvictionClass) -> None:
-        """Enter a node whose last child, of class ``after``, has just been evicted."""
-        own = node.eviction_class
-        line, place = self._lines[own], self._where.get(node)
-        if place is None and own is after:
+    def enter(self, node: Node, *, oldest: bool) -> None:
+        """Enter a node whose last child has just been evicted.
+
+        Args:
+            oldest: nobody of its class was used before it.
+        """
+        line, place = self._lines[node.eviction_class], self._where.get(node)
+        if place is None and oldest:
             line.push_front(node)
-        elif place is not line or own is not after:  # what was known of its child may have changed its class
+        elif place is not line or not oldest:  # what was known of its child may have changed its class
             self.discard(node)
             line.insert(node)
         self._where[node] = line
         if self._spaces is not None:
-            self._space(node).enter(node, after)
+            self._space(node).enter(node, oldest=oldest)
 
     def discard(self, node: Node) -> None:
         line = self._where.pop(node, None)

@@ -60,6 +60,8 @@ def longest_open_page(leases: Iterable[Lease], tokens: PagedTokens, match: Match
     for lease in leases:
         if lease.node is not match.node or lease.copying or not lease.publishing or lease.computed <= start:
             continue
+        if lease.tokens.root != tokens.root and lease.depth >= lease.tokens.num_public:
+            continue  # both end at the last public page; what comes behind is the other's own
         held = pack_tokens(lease.tokens[start : lease.computed])
         common = common_tokens(held, rest)
         if common > most:

@@ -97,7 +97,7 @@ class CacheManager:
         self.pool = PagePool(self.num_pages)
         self.tree = PrefixTree(self.page_size, max(1024, 2 * self.num_pages), by_space=self.quota is not None)
         self._leases: dict[Lease, None] = {}
-        self.pins = Pins(self.tree, self._pin_budget, self.events, self._keep_quota)
+        self.pins = Pins(self.tree, self._pin_budget, self.events)
         self._in_flight = InFlight()
         self._publisher = Publisher(self.tree, self.pool, self.events)
 
@@ -162,8 +162,12 @@ class CacheManager:
             spare: pages that must stay available after the reservation.
             first: whether this is the request's first admission (later ones are not counted as hits or misses again).
         """
+        lease = self._acquire(tokens, reuse=reuse and self.enabled, spare=spare, first=first)
+        self._keep_quotas()
+        return lease
+
+    def _acquire(self, tokens: PagedTokens, *, reuse: bool, spare: int, first: bool) -> Lease | Refusal:
         total = len(tokens)
-        reuse = reuse and self.enabled
         match = self.tree.match(tokens, total) if reuse else Match(self.tree.match(tokens, 0).node, [])
         if reuse and self.tails:
             self._look_at_open_pages(tokens, match)
@@ -284,6 +288,7 @@ class CacheManager:
             self.pool.drop(old)
         for _ in range(need):
             lease.pages.append(self._allocate())
+        self._keep_quotas()
         return True
 
     def _commit(self, lease: Lease, computed: int, output_from: int | None) -> None:
@@ -333,9 +338,9 @@ class CacheManager:
         for page in (*reversed(lease.pages[lease.depth :]), *lease.twins):
             self.pool.drop(page)
         if lease.depth and lease.node.has_page and not lease.twins:
-            lease.tokens.trail = Trail(lease.node, lease.pages[: lease.depth])
+            lease.tokens.trail = Trail(lease.node.key, lease.node.serial, lease.pages[: lease.depth])
         self.tree.release(lease.node)
-        self._keep_quota(lease.tokens.root)
+        self._keep_quotas(lease.tokens.root)
 
     def _swap_out(self, lease: Lease) -> int:
         self._must_be_open(lease)
@@ -379,13 +384,37 @@ class CacheManager:
                 room = self.available - unkept - spare
         return room
 
-    def _keep_quota(self, space: bytes) -> None:
-        """Evict what a namespace keeps beyond its quota, oldest first; its pins lapse where nothing else can go."""
-        if self.quota is None or space == self.public_root:
+    def unpin(self, pin: Pin) -> None:
+        """End a pin; does nothing when it has lapsed."""
+        self.pins.remove(pin)
+        self._keep_quotas()
+
+    def expire_pins(self, now: float) -> None:
+        """End the pins whose time is over."""
+        self.pins.expire(now)
+        self._keep_quotas()
+
+    def _keep_quotas(self, space: bytes | None = None) -> None:
+        """Evict what ``space``, and namespaces in which a pin has ended, keep beyond their quota, least valuable first.
+
+        Where nothing else can go, pins lapse.  Only between operations: in the midst of one, what it has found is not held.
+        """
+        if self.quota is None:
+            self.pins.ended_in.clear()
             return
-        while self.tree.sizes[space] > self.quota:
-            if not self.evict("quota", space) and not self.pins.lapse_oldest("quota", space):
-                return
+        over = self.pins.ended_in | ({space} if space is not None else set())
+        self.pins.ended_in.clear()
+        for each in over - {self.public_root}:
+            while self.tree.sizes[each] > self.quota and (self.evict("quota", each) or self._lapse_idle_pin(each)):
+                pass
+        self.pins.ended_in.clear()
+
+    def _lapse_idle_pin(self, space: bytes) -> bool:
+        """End the oldest pin that keeps something of a namespace which nothing running needs; whether there was one."""
+        pin = next(self.pins.idle_in(space), None)
+        if pin is not None:
+            self.pins.lapse(pin, "quota")
+        return pin is not None
 
     # -- pages being computed -------------------------------------------------------------------------------------
 

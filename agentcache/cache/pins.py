@@ -7,8 +7,9 @@ that needs the room ends them too.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import count
 
 from agentcache.cache.events import EventLog, PinLapsed
@@ -30,17 +31,16 @@ class Pins:
 
     Args:
         budget: how many pages they may keep in all.
-        ended: told of the namespace in which a pin has ended.
     """
 
-    def __init__(
-        self, tree: PrefixTree, budget: int, events: EventLog, ended: Callable[[bytes], None] = lambda _: None
-    ) -> None:
+    def __init__(self, tree: PrefixTree, budget: int, events: EventLog) -> None:
         self.budget = budget
         self._tree = tree
         self._events = events
-        self._ended = ended
+        self.ended_in: set[bytes] = set()
+        """Namespaces in which pins have ended, for whoever watches over quotas to empty."""
         self._pins: OrderedDict[int, Pin] = OrderedDict()
+        self._by_time: list[tuple[float, int]] = []
         self._numbers = count()
 
     def __len__(self) -> int:
@@ -62,6 +62,7 @@ class Pins:
         pin = Pin(next(self._numbers), node, until, node.depth)
         self._tree.pin(pin.node)
         self._pins[pin.number] = pin
+        heappush(self._by_time, (until, pin.number))
         while self._tree.num_with_pin > self.budget:
             self.lapse_oldest("budget")
         return pin
@@ -73,22 +74,33 @@ class Pins:
 
     def expire(self, now: float) -> None:
         """End the pins whose time is over."""
-        for pin in [pin for pin in self if pin.until <= now]:
-            self._lapse(pin, "expired")
+        while (until := self.next_expiry()) is not None and until <= now:
+            self._lapse(self._pins[self._by_time[0][1]], "expired")
 
     def next_expiry(self) -> float | None:
         """When the next pin ends, if there is one."""
-        return min((pin.until for pin in self), default=None)
+        while self._by_time and self._by_time[0][1] not in self._pins:
+            heappop(self._by_time)
+        return self._by_time[0][0] if self._by_time else None
 
-    def lapse_oldest(self, reason: str, space: bytes | None = None) -> bool:
-        """End the oldest pin (on pages of one namespace); whether there was one."""
-        oldest = next((pin for pin in self if space is None or pin.node.chain.space == space), None)
+    def idle_in(self, space: bytes) -> Iterator[Pin]:
+        """Pins of one namespace that keep something which no lease needs, oldest first."""
+        return (pin for pin in self if pin.node.chain.space == space and not pin.node.held)
+
+    def lapse_oldest(self, reason: str) -> bool:
+        """End the oldest pin; whether there was one."""
+        oldest = next(iter(self), None)
         if oldest is not None:
             self._lapse(oldest, reason)
         return oldest is not None
 
+    def lapse(self, pin: Pin, reason: str) -> None:
+        """End a pin before its time."""
+        if pin in self:
+            self._lapse(pin, reason)
+
     def _lapse(self, pin: Pin, reason: str) -> None:
         del self._pins[pin.number]
         self._tree.unpin(pin.node, lapsed=reason != "unpinned")
+        self.ended_in.add(pin.node.chain.space)
         self._events.add(PinLapsed(pin.pages, reason))
-        self._ended(pin.node.chain.space)

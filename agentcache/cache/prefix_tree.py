@@ -26,6 +26,7 @@ from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count as counting
 from operator import attrgetter
 
 from agentcache.cache.chains import Chain
@@ -46,13 +47,15 @@ class Node:
         depth: pages from the root to here, this one included.
         children: ordered by ``tokens``, so that the child with the longest common beginning is found by bisection.
         gates: gates that hang from it (they are not among its children).
+        serial: number of this very node; no other in its tree has it.
         hits: prompts that ended here, or at a page below that has left.
         used: the tree's clock when it was used last.
         stored: it was handed to the tiers below.
     """
 
     __slots__ = (
-        "chain", "children", "depth", "gates", "hits", "key", "output", "page", "parent", "stored", "tail", "tokens", "used",
+        "chain", "children", "depth", "gates", "hits", "key", "output", "page", "parent", "serial", "stored", "tail", "tokens",
+        "used",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +71,7 @@ class Node:
     ) -> None:
         self.key = key
         self.parent = parent
+        self.serial = -1
         self.tokens = tokens
         self.page = page
         self.children: list[Node] = []
@@ -200,6 +204,7 @@ class PrefixTree:
         self._gates: dict[bytes, Node] = {}
         self._evicted: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()
         self._remember = remember
+        self._serials = counting()
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -255,9 +260,12 @@ class PrefixTree:
     def _start(self, tokens: PagedTokens, count: int) -> tuple[Node, list[int]]:
         """Where a walk over ``count`` pages begins, and the pages up to there: where the last one ended, or at the top."""
         trail = tokens.trail
-        if trail is not None and trail.node.depth <= count and self._nodes.get(trail.node.key) is trail.node:
+        node = None if trail is None else self._nodes.get(trail.key)
+        if trail is not None and node is not None and node.serial == trail.serial:
             # Only leaves leave the tree, so everything above is there as well, and its tokens were compared before.
-            return trail.node, trail.pages.copy()
+            while node.parent is not None and (node.depth > min(count, len(trail.pages)) or not node.has_page):
+                node = node.parent
+            return node, trail.pages[: node.depth]
         root = self._roots.get(tokens.top)
         # A namespace that nobody used becomes known when something in it is held.
         return root or Node(tokens.top, None, b"", -1), []
@@ -376,10 +384,10 @@ class PrefixTree:
         self._queue(node)
 
     def touch(self, node: Node) -> None:
-        """Make ``node`` the most recently used of its class, if it can be evicted at all."""
+        """Make ``node`` the most recently used of its class; if it cannot be evicted yet, then from when it can be."""
+        self.clock += 1
+        node.used = self.clock
         if node in self.queue:
-            self.clock += 1
-            node.used = self.clock
             self.queue.touch(node)
 
     def _forget_empty(self, head: Node) -> None:
@@ -415,6 +423,7 @@ class PrefixTree:
         if known is not None:
             return known if known.parent is parent and known.tokens == tokens else None
         node = Node(key, parent, tokens, page, output=output, tail=len(tokens) < self.page_size * TOKEN_BYTES)
+        node.serial = next(self._serials)
         self._nodes[key] = node
         self.sizes[node.chain.space] += 1
         self._evicted.pop(key, None)
@@ -442,15 +451,19 @@ class PrefixTree:
         """Take the next leaf (of one namespace) out of the tree; its page is the caller's.  ``None`` when all is held."""
         node = self.queue.pop(space)
         if node is not None:
-            self._take_out(node)
+            self._take_out(node, in_order=space is None)
         return node
 
     def remove(self, node: Node) -> None:
         """Take one evictable leaf out of the tree; its page is the caller's."""
         self.queue.discard(node)
-        self._take_out(node)
+        self._take_out(node, in_order=False)
 
-    def _take_out(self, node: Node) -> None:
+    def _take_out(self, node: Node, *, in_order: bool) -> None:
+        """
+        Args:
+            in_order: it was the next of all to go.
+        """
         parent = node.parent
         assert parent is not None  # roots are never queued
         left = node.eviction_class
@@ -475,9 +488,10 @@ class PrefixTree:
             return
         # What was known of the child's use is now known of its parent's.
         above.hits = max(above.hits, node.hits)
+        oldest = in_order and above.used <= node.used and above.eviction_class is left
         above.used = max(above.used, node.used)
         if above.evictable:
-            self.queue.enter(above, left)
+            self.queue.enter(above, oldest=oldest)
 
     # -- checks ---------------------------------------------------------------------------------------------------
 

@@ -6,19 +6,22 @@ import sys
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import NamedTuple, overload
 
 from agentcache.cache.hashing import TOKEN_BYTES, namespace_root, page_digest
-
-if TYPE_CHECKING:
-    from agentcache.cache.prefix_tree import Node
 
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """Where a sequence was found to end in the tree: the next walk goes on from there, if the node is still in it."""
+    """Where a sequence was found to end in the tree: the next walk goes on from there, if that very node is still in it.
 
-    node: Node
+    Attributes:
+        key, serial: name and number of the node; a node that left and came back has another number.
+        pages: of the sequence, up to the node or less: then the walk goes on from a node above.
+    """
+
+    key: bytes
+    serial: int
     pages: list[int]
 
 
@@ -113,8 +116,8 @@ class PagedTokens:
         twin._ids = ids[:]
         common = common_pages(self._ids, ids, self.page_size)
         twin._keys = self._keys[:common]
-        if self.trail is not None and self.trail.node.depth <= common:
-            twin.trail = self.trail
+        if self.trail is not None:
+            twin.trail = Trail(self.trail.key, self.trail.serial, self.trail.pages[:common])
         return twin
 
     @property

@@ -141,7 +141,7 @@ class EngineCore:
     def step(self) -> bool:
         """Run one step; ``False`` when there was nothing to do."""
         started = self.clock()
-        self.manager.pins.expire(started)
+        self.manager.expire_pins(started)
         self._reckon()
         plan = self.scheduler.plan(admit=not self.health.failing)
         self._note_admissions(plan, started)
@@ -313,7 +313,7 @@ class EngineCore:
     # -- looking in -----------------------------------------------------------------------------------------------
 
     def stats(self) -> EngineStats:
-        self.manager.pins.expire(self.clock())
+        self.manager.expire_pins(self.clock())
         pages = self.manager.counts()
         counters: dict[str, float] = dict(self.metrics.counters)
         counters["preemptions"] = self.scheduler.num_preemptions

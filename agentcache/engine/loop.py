@@ -254,7 +254,7 @@ class AsyncEngine:
     def unpin(self, pin: Pin) -> None:
         """End a pin soon; does nothing when it has lapsed or the engine has stopped."""
         try:
-            self._post(lambda: self._core.manager.pins.remove(pin))
+            self._post(lambda: self._core.manager.unpin(pin))
         except EngineStoppedError:
             logger.debug("the engine stopped before a pin was given back")
 
@@ -307,10 +307,10 @@ class AsyncEngine:
         def run() -> None:
             try:
                 result = call()
+                self._stats = self._core.stats()
             except Exception as error:  # noqa: BLE001  handed to the caller
                 _tell(loop, settle, None, error)
             else:
-                self._stats = self._core.stats()
                 _tell(loop, settle, result, None)
 
         self._post(run)
@@ -360,8 +360,10 @@ class AsyncEngine:
             self._take_in(wait=0)
         finally:
             self._core.fail_all(reason)
-            self._stats = self._core.stats()
-            self._deliver()
+            try:
+                self._stats = self._core.stats()
+            finally:
+                self._deliver()
             self._core.save(_SAVE_S)
 
     def _take_in(self, *, wait: float | None) -> None:

@@ -43,6 +43,13 @@ def look_up(manager: CacheManager, waiter: Waiter, announced: set[bytes]) -> Non
     waiter.uncached = max(1, waiter.total - (known + waiter.below) * manager.page_size)
 
 
+def keep_found(manager: CacheManager, waiter: Waiter) -> None:
+    """What a request that waits for room has found should not be the next to go."""
+    node = manager.tree.get(waiter.sequence.tokens.key(waiter.pages - 1)) if waiter.pages else None
+    if node is not None:
+        manager.tree.touch(node)
+
+
 def announced_keys(manager: CacheManager) -> set[bytes]:
     """Keys of pages that are being computed, which others with the same beginning wait for."""
     return {lease.tokens.key(lease.depth) for lease in manager.announced()}

@@ -21,7 +21,7 @@ from agentcache.cache.manager import CacheManager, Refusal
 from agentcache.errors import QueueFullError
 from agentcache.request import Request, Sequence, SequenceState
 from agentcache.scheduler.check import check_scheduler
-from agentcache.scheduler.outlook import announced_keys, look_up, pages_to_grow, room
+from agentcache.scheduler.outlook import announced_keys, keep_found, look_up, pages_to_grow, room
 from agentcache.scheduler.plan import Chunk, StepPlan
 from agentcache.scheduler.policy import Policy, Waiter, first_come
 from agentcache.scheduler.preemption import Costs, Victim, Way, choose_victim, secure, settled
@@ -279,7 +279,10 @@ class Scheduler:
         self._announced = announced_keys(self.manager)
         for waiter in self.waiting.candidates(self.processed):
             sequence = waiter.sequence
-            if seats < _seats(sequence) or self._surely_too_large(waiter):
+            if seats < _seats(sequence):
+                return budget
+            if self._surely_too_large(waiter):
+                keep_found(self.manager, waiter)
                 return budget
             lease = Refusal.IN_FLIGHT if waiter.in_flight else self._try(plan, sequence)
             if lease is Refusal.NO_ROOM:

@@ -36,6 +36,8 @@ class World:
         self.manager = CacheManager(pages, size, quota=quota, public_root=PUBLIC)
         self.past: dict[tuple[bytes, int], PagedTokens] = {}
         self.pins: list[Pin] = []
+        self.said: dict[bytes, set[tuple[int, ...]]] = {root: {()} for root in ROOTS}
+        """Every beginning of every sequence that has ended, by namespace."""
         self.size = size
         self.slots = [[0] * size for _ in range(pages)]
         self.leases: list[Lease] = []
@@ -49,6 +51,10 @@ class World:
             return None
         assert lease.cached_tokens < len(ids)
         self.counts["hit" if lease.cached_tokens else "cold"] += 1
+        found = tuple(ids[: lease.cached_tokens])
+        shared = list(found) == PUBLIC_IDS[: len(found)]
+        running = any(list(found) == other.tokens[: len(found)] for other in self.leases if other.tokens.root == root)
+        assert shared or running or found in self.said[root], "a hit on what only another namespace has said"
         self.leases.append(lease)
         self.make_copies(lease)
         self.verify(lease)
@@ -109,6 +115,8 @@ class World:
     def release(self, lease: Lease) -> None:
         self.leases.remove(lease)
         lease.release()
+        ids = tuple(lease.tokens[:])
+        self.said[lease.tokens.root].update(ids[:end] for end in range(len(ids) + 1))
         self.past[lease.tokens.root, lease.tokens.num_public] = lease.tokens
         self.counts["release"] += 1
 
@@ -148,7 +156,7 @@ def one_operation(world: World, rng: random.Random) -> None:
     elif kind < 0.90:
         world.pin(random_prompt(rng), rng.choice(ROOTS))
     elif kind < 0.92 and world.pins:
-        world.manager.pins.remove(world.pins.pop(rng.randrange(len(world.pins))))
+        world.manager.unpin(world.pins.pop(rng.randrange(len(world.pins))))
     elif kind < 0.995:
         world.release(rng.choice(world.leases))  # at any moment: also in the middle of a prompt, as an abort does
     else:
@@ -164,7 +172,7 @@ def live(seed: int, operations: int) -> Counter[str]:
     for lease in list(world.leases):
         world.release(lease)
         world.check()
-    world.manager.pins.expire(2.0)
+    world.manager.expire_pins(2.0)
     world.check()
     world.manager.flush()
     assert world.manager.counts().free == world.manager.pool.num_pages

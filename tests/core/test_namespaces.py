@@ -166,12 +166,23 @@ def test_a_continued_sequence_keeps_what_is_known_of_its_beginning():
     manager = CacheManager(64, SIZE)
     first = paged(range(16))
     serve(manager, first)
-    assert first.trail is not None and first.trail.node.depth == 4
+    assert first.trail is not None and len(first.trail.pages) == 4
     longer = first.continued(array("I", range(24)))
-    assert longer.trail is first.trail and longer.keys(6) == paged(range(24)).keys(6)
+    assert longer.trail == first.trail and longer.keys(6) == paged(range(24)).keys(6)
     parted = first.continued(array("I", [*range(10), 99, 98, 97, 96]))
-    assert parted.trail is None and parted.keys(3) == paged([*range(10), 99, 98, 97, 96]).keys(3)
+    assert len(parted.trail.pages) == 2 and parted.keys(3) == paged([*range(10), 99, 98, 97, 96]).keys(3)
     assert cached(manager, parted) == 10
+
+
+def test_a_sequence_that_was_rolled_back_goes_on_from_where_it_parts():
+    manager = CacheManager(64, SIZE)
+    first = paged(range(24))
+    serve(manager, first)
+    back = first.continued(array("I", [*range(17), 99, 98, 97]))
+    walked = []
+    walk = manager.tree._walk
+    manager.tree._walk = lambda node, pages, keys, data: walked.append(len(keys)) or walk(node, pages, keys, data)
+    assert cached(manager, back) == 17 and walked == [1]
 
 
 def test_a_trail_to_a_page_that_has_left_is_not_followed():
@@ -194,3 +205,65 @@ def test_the_walk_goes_on_where_the_trail_ends_and_pages_are_the_same():
     longer = PagedTokens(range(20), SIZE, A)
     longer.trail = tokens.trail
     assert manager.tree.match(longer, 20).pages == manager.tree.match(paged(range(20)), 20).pages
+
+
+def test_the_page_that_another_namespace_is_filling_behind_the_public_part_is_not_copied_from():
+    manager = CacheManager(32, SIZE)
+    leader = manager.acquire(paged([1, 2, 3, 4, 9, 8, 7], A, 1))
+    leader.commit(7)
+    assert leader.depth == 1  # it still ends at the last public page: it has published nothing behind
+    other = manager.acquire(paged([1, 2, 3, 4, 9, 8, 5, 5], B, 1))
+    assert other.cached_tokens == 4 and (other.miss is None or not other.miss.was_tokens)
+    mine = manager.acquire(paged([1, 2, 3, 4, 9, 8, 5, 5], A, 1))
+    assert mine.cached_tokens == 6
+
+
+def running_over_quota(manager) -> Lease:
+    lease = manager.acquire(paged(range(24), A))
+    lease.commit(24)
+    assert manager.check() == []
+    return lease
+
+
+def test_pins_that_end_together_in_a_namespace_over_its_quota_end_once():
+    manager = CacheManager(64, SIZE, quota=4)
+    for head in (50, 60):
+        serve(manager, paged([head] * 8, A))
+        assert manager.pin(paged([head] * 8, A), until=30.0)
+    lease = running_over_quota(manager)
+    manager.expire_pins(31.0)
+    assert len(manager.pins) == 0 and manager.check() == []
+    lease.release()
+    assert manager.check() == [] and manager.tree.sizes[A] == 4
+
+
+def test_hundreds_of_pins_over_a_quota_lapse_without_depth():
+    manager = CacheManager(2000, SIZE, quota=1500)
+    for n in range(600):
+        serve(manager, paged([n] * 8, A))
+        manager.pin(paged([n] * 8, A), until=30.0)
+    manager.quota = 3
+    lease = running_over_quota(manager)
+    serve(manager, paged([7000] * 4, A))
+    assert len(manager.pins) == 0 and manager.check() == []
+    lease.release()
+
+
+def test_a_pin_on_what_runs_does_not_lapse_for_a_quota_that_it_cannot_help():
+    manager = CacheManager(64, SIZE, quota=4)
+    lease = running_over_quota(manager)
+    pin = manager.pin(paged(range(24), A), until=30.0)
+    serve(manager, paged([70] * 8, A))
+    assert pin in manager.pins and cached(manager, paged([70] * 8, A)) == 0
+    lease.release()
+    assert pin not in manager.pins and manager.tree.sizes[A] == 4
+
+
+def test_pins_that_give_way_to_a_request_do_not_cost_it_what_it_found():
+    manager = CacheManager(10, SIZE, quota=2)
+    serve(manager, paged(range(8), A))
+    assert manager.pin(paged(range(8), A), until=30.0)
+    manager.quota = 1
+    lease = manager.acquire(paged(range(40), A))
+    assert isinstance(lease, Lease) and len(set(lease.pages)) == 10
+    assert lease.cached_tokens == 8 and manager.check() == []

@@ -136,6 +136,24 @@ def test_what_is_held_is_not_evicted_and_holding_an_end_protects_the_whole_chain
     assert len(tree) == 0 and not list(tree.roots())
 
 
+def test_touching_a_page_keeps_it_although_what_follows_it_goes():
+    tree = PrefixTree(SIZE)
+    publish(tree, [1] * 12, 0)
+    publish(tree, [2] * 8, 10)
+    tree.touch(tree.match(paged([1] * 8), 8).node)
+    assert evict_all(tree) == [2, 11, 10, 1, 0]
+
+
+def test_pages_that_one_namespace_gives_up_leave_the_order_of_the_others_alone():
+    tree = PrefixTree(SIZE, by_space=True)
+    other = namespace_root("other")
+    publish(tree, [1] * 8, 0)
+    publish(tree, [2] * 8, 10, root=other)
+    publish(tree, [3] * 8, 20)
+    assert tree.evict(other).page == 11 and tree.check() == []
+    assert evict_all(tree) == [1, 0, 10, 21, 20]
+
+
 def test_evicted_keys_are_remembered_but_not_without_bound():
     tree = PrefixTree(SIZE, remember=3)
     publish(tree, range(20), 0)
