@@ -5,12 +5,13 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup test test-long lint demo bench clean
+.PHONY: help setup test test-long test-kernels lint demo bench clean
 
 help:
 	@echo "make demo       serve the default model and run three agents against it, cache on and off"
 	@echo "make test       lint, type-check and test"
 	@echo "make test-long  the suites that take minutes"
+	@echo "make test-kernels  every shape of the Triton kernels, interpreted and compiled for GPUs that need not be there"
 	@echo "make bench      agent workload: agentcache against Hugging Face generate"
 	@echo "make setup      only the virtual environment"
 
@@ -31,10 +32,13 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long and not kernels"
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
+
+test-kernels: $(STAMP)
+	$(BIN)/python -m pytest tests/kernels -m kernels
 
 demo: $(STAMP)
 	@$(BIN)/python examples/agents/demo.py

@@ -40,14 +40,16 @@ class Chip:
     target: GPUTarget
     shared_bytes: int
     """Shared memory of one program.  The smallest of the chips that use the entries of this name in ``tuning.json``."""
+    matrix: str
+    """The chip's own matrix instructions."""
 
 
 CHIPS = (
     # 8.0 has 163 KB, but 8.6 and 8.9 use the same entries and have 99 KB.
-    Chip("sm80", GPUTarget("cuda", 80, 32), 99 * 1024),
-    Chip("sm90", GPUTarget("cuda", 90, 32), 227 * 1024),
-    Chip("sm100", GPUTarget("cuda", 100, 32), 227 * 1024),
-    Chip("gfx942", GPUTarget("hip", "gfx942", 64), 64 * 1024),
+    Chip("sm80", GPUTarget("cuda", 80, 32), 99 * 1024, "mma"),
+    Chip("sm90", GPUTarget("cuda", 90, 32), 227 * 1024, "wgmma"),
+    Chip("sm100", GPUTarget("cuda", 100, 32), 227 * 1024, "tcgen05"),
+    Chip("gfx942", GPUTarget("hip", "gfx942", 64), 64 * 1024, "mfma"),
 )
 
 
@@ -93,6 +95,22 @@ def compile_launch(launch: Launch, chip: Chip) -> Figures:
     compiled = triton.compile(source, target=chip.target, options=options)
     read: Callable[[Any], Figures] = _amd_figures if chip.target.backend == "hip" else _nvidia_figures
     return read(compiled)
+
+
+def faults(launch: Launch, chip: Chip, figures: Figures) -> list[str]:
+    """What is wrong with a kernel: too few registers, too much shared memory, or attention beside the matrix units."""
+    found = []
+    if figures.spills:
+        found.append(f"{figures.spills} spills")
+    if figures.shared_bytes > chip.shared_bytes:
+        found.append(f"{figures.shared_bytes} bytes of shared memory, the chip has {chip.shared_bytes}")
+    q = launch.arguments.get("q")
+    if q is not None and q.element_size() == 2:
+        # Hopper's and Blackwell's own instructions need 64 lines, which single rows seldom have.
+        names = (chip.matrix,) if launch.constants["BLOCK_ROWS"] >= 64 else (chip.matrix, "mma")
+        if figures.matrix not in names:
+            found.append(f"matrix instructions '{figures.matrix}', expected {' or '.join(names)}")
+    return found
 
 
 def _nvidia_figures(compiled: Any) -> Figures:
