@@ -123,6 +123,7 @@ def debug_router(context: Context) -> APIRouter:
         body = check(ClockBody, parse_object(await read_body(request, context.settings.max_body)))
         await engine.advance_clock(body.advance_s)
         context.desk.store.sweep()
+        await engine.settled()
         return {"advanced_s": body.advance_s}
 
     @router.post("/fault", summary="Make a call fail, once", openapi_extra=json_request(FaultBody))

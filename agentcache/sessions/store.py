@@ -49,7 +49,8 @@ class SessionStore:
         Raises:
             TooManySessionsError: the store is full.
         """
-        self.sweep()
+        if len(self._sessions) >= MAX_SESSIONS:
+            self.sweep()
         if len(self._sessions) >= MAX_SESSIONS:
             raise TooManySessionsError(f"the server holds {MAX_SESSIONS:,} sessions, the most it may: delete some")
         session.touch(self._clock())
@@ -70,8 +71,10 @@ class SessionStore:
         return session
 
     def find(self, session_id: str, owner: bytes) -> Session | None:
-        self.sweep()
         session = self._sessions.get(session_id)
+        if session is not None and self._idle_for_too_long(session):
+            self.end(session)
+            return None
         return session if session is not None and session.home.owner == owner else None
 
     def of(self, owner: bytes) -> Iterator[Session]:
@@ -92,6 +95,8 @@ class SessionStore:
 
     def sweep(self) -> None:
         """End the sessions that were idle for too long."""
-        now = self._clock()
-        for session in [s for s in self._sessions.values() if s.expires_at <= now and s.in_flight is None]:
+        for session in [session for session in self._sessions.values() if self._idle_for_too_long(session)]:
             self.end(session)
+
+    def _idle_for_too_long(self, session: Session) -> bool:
+        return session.expires_at <= self._clock() and session.in_flight is None
