@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agentcache.model.quantized_codes import CENTRE, GROUP, ChannelCodes, GroupCodes
+from agentcache.model.quantized_codes import CENTRE, GROUP, ChannelCodes, GroupCodes, to_channel_codes
 
 INPUT_MULTIPLE = {"int8": 16, "int4": GROUP}
 """The operators read whole vectors of inputs: other sizes give wrong numbers or end the process."""
@@ -108,34 +108,41 @@ class QuantizedLinear(nn.Module):  # type: ignore[misc]  # torch is untyped to m
 
 
 class Int8Head(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
-    """The output layer in int8.
+    """The output layer: int8 for all of the vocabulary, then float32 for the best of it.
 
-    bfloat16 holds a logit to 8 bits: the best two are often equal, and greedy text would follow the order of the
-    vocabulary.  The best logits of each row are therefore computed again in float32 from the same weights.
+    int8 alone would cost more agreement with float32 than int4 does in all layers together, and bfloat16 holds a logit to
+    8 bits: the best two are often equal, and greedy text would follow the order of the vocabulary.
+
+    Args:
+        weight: float ``[vocab_size, hidden_size]``; kept in float16.
     """
 
-    def __init__(self, product: Int8Product) -> None:
+    def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        self.product = product
+        self.product = Int8Product(to_channel_codes(weight))
+        self.register_buffer("table", weight.half(), persistent=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Float32 ``[rows, vocab_size]`` of float32 ``[rows, hidden_size]``."""
         logits = self.product(hidden.to(torch.bfloat16, memory_format=torch.contiguous_format)).float()
         best = logits.topk(min(_RESCORED, logits.shape[1])).indices
         # Not a matrix product: that one takes another way when there is a single row.
-        again = (self.product.codes[best] * hidden[:, None]).sum(-1) * self.product.scales[best].float()
-        return logits.scatter_(1, best, again)
+        return logits.scatter_(1, best, (self.table[best] * hidden[:, None]).sum(-1))
 
 
-class Int8Embedding(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
-    """Takes the place of :class:`agentcache.model.layers.Embedding`."""
+class HalfEmbedding(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
+    """Takes the place of :class:`agentcache.model.layers.Embedding`; ``project`` is the tied output layer, if it is one.
+
+    Args:
+        table: float16 ``[vocab_size, hidden_size]``.
+    """
 
     row_multiple = 1
 
-    def __init__(self, product: Int8Product) -> None:
+    def __init__(self, table: Tensor, project: Int8Head | None) -> None:
         super().__init__()
-        self.project = Int8Head(product)
+        self.project = project
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        product = self.project.product
-        return product.codes[token_ids] * product.scales[token_ids].float()[:, None]
+        return functional.embedding(token_ids, self.table).float()

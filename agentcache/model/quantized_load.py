@@ -21,8 +21,8 @@ from agentcache.model.layers import Embedding, Linear, Slot
 from agentcache.model.quantized import (
     INPUT_MULTIPLE,
     OUTPUT_MULTIPLE,
+    HalfEmbedding,
     Int4Product,
-    Int8Embedding,
     Int8Head,
     Int8Product,
     QuantizedLinear,
@@ -30,6 +30,7 @@ from agentcache.model.quantized import (
 )
 from agentcache.model.quantized_codes import ChannelCodes, GroupCodes, to_channel_codes, to_group_codes
 from agentcache.model.quantized_store import StoredGroups
+from agentcache.model.transformer import Transformer
 
 _NARROW_ROWS = 32
 """Under ``fast``, up to so many rows are multiplied in whole numbers (``bench/weights.py layers`` shows where lines cross)."""
@@ -40,8 +41,8 @@ class WeightFormat:
     """How the weights of layers and of the output layer are kept.
 
     Attributes:
-        kind: ``native`` in the type of numbers of the model; ``int8`` one scale a row; ``int4`` one for 32 inputs, with
-            embedding and output layer in int8.
+        kind: ``native`` in the type of numbers of the model; ``int8`` one scale a row; ``int4`` one scale and zero for 32
+            inputs.  Embedding and output layer are the same in both (:class:`Int8Head`).
         policy: ``exact`` one operator for prompts and replies; ``fast`` products of many rows in floating point.
     """
 
@@ -73,10 +74,11 @@ class Quantizer:
     """
 
     def __init__(
-        self, model: nn.Module, slots: Mapping[str, Slot], weights: WeightFormat, stored: StoredGroups
+        self, model: Transformer, slots: Mapping[str, Slot], weights: WeightFormat, stored: StoredGroups
     ) -> None:
         self._int4 = weights.kind == "int4"
         self._stored = stored
+        self._tied = model.config.tie_word_embeddings
         self._wide = Wide(_NARROW_ROWS, wide_type()) if weights.policy == "fast" else None
         self.stored_names = stored.names & slots.keys() if self._int4 else frozenset[str]()
         self._counts: Counter[str] = Counter()
@@ -109,13 +111,15 @@ class Quantizer:
             policy = (
                 f"fast: more than {self._wide.rows} rows are multiplied in {number}; warm and cold differ by rounding"
             )
-        return f"Weights: {', '.join(parts)}; policy {policy}"
+        return f"Weights: {', '.join(parts)}, output layer int8 with the best tokens in float32; policy {policy}"
 
     def _quantized(self, place: _Place) -> nn.Module:
         weight = place.layer.weight.data
-        if isinstance(place.layer, Embedding) or place.attribute == "head":
-            product = Int8Product(self._channel_codes(place.weights[0], weight))
-            return Int8Embedding(product) if isinstance(place.layer, Embedding) else Int8Head(product)
+        if isinstance(place.layer, Embedding):
+            head = self._head(place.weights[0], weight) if self._tied else None
+            return HalfEmbedding(weight.half() if head is None else head.table, head)
+        if place.attribute == "head":
+            return self._head(place.weights[0], weight)
         parts = zip(place.weights, weight.split(place.layer.outputs), strict=True)
         codes = _joined([self._codes(name, rows) for name, rows in parts])
         keep = self._wide is not None
@@ -134,14 +138,22 @@ class Quantizer:
         self._counts["int4, one scale for 32 inputs"] += 1
         return to_group_codes(weight)
 
+    def _head(self, name: str, weight: Tensor) -> Int8Head:
+        _check_inputs(name, weight)
+        return Int8Head(weight)
+
     def _channel_codes(self, name: str, weight: Tensor) -> ChannelCodes:
-        if weight.shape[1] % INPUT_MULTIPLE["int8"]:
-            raise UnsupportedModelError(
-                f"tensor {name} has {weight.shape[1]} inputs, and int8 weights come in multiples of "
-                f"{INPUT_MULTIPLE['int8']}: use --weights native"
-            )
+        _check_inputs(name, weight)
         self._counts["int8, one scale a row"] += 1
         return to_channel_codes(weight)
+
+
+def _check_inputs(name: str, weight: Tensor) -> None:
+    if weight.shape[1] % INPUT_MULTIPLE["int8"]:
+        raise UnsupportedModelError(
+            f"tensor {name} has {weight.shape[1]} inputs, and int8 weights come in multiples of "
+            f"{INPUT_MULTIPLE['int8']}: use --weights native"
+        )
 
 
 def wide_type() -> torch.dtype:

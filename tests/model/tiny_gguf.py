@@ -57,8 +57,15 @@ def write_gguf(
     *,
     tensors: Mapping[str, Tensor] | None = None,
     keys: Mapping[str, Any] | None = None,
+    kinds: Mapping[str, gguf.GGMLQuantizationType] | None = None,
 ) -> Path:
-    """Write ``model``; ``tensors`` replaces its weights, ``keys`` adds metadata (whole numbers, floats or texts)."""
+    """Write ``model``.
+
+    Args:
+        tensors: replaces its weights.
+        keys: adds metadata (whole numbers, floats or texts).
+        kinds: in which type a matrix is packed, by a part of its name; Q8_0 where none fits.
+    """
     config = model.config
     arch = config.model_type
     writer = gguf.GGUFWriter(path, arch)
@@ -81,7 +88,8 @@ def write_gguf(
         values = tensor.numpy().astype(np.float32)
         # As llama.cpp does: matrices packed, vectors not.
         packed = values.ndim == 2 and values.shape[1] % 32 == 0
-        kind = gguf.GGMLQuantizationType.Q8_0 if packed else gguf.GGMLQuantizationType.F32
+        chosen = [kind for part, kind in (kinds or {}).items() if part in name] + [gguf.GGMLQuantizationType.Q8_0]
+        kind = chosen[0] if packed else gguf.GGMLQuantizationType.F32
         writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -1,0 +1,109 @@
+"""Quantised products: what they give, and that their rows do not depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from agentcache.model.quantized import Int4Product, Int8Head, Int8Product, QuantizedLinear, Wide
+from agentcache.model.quantized_codes import to_channel_codes, to_group_codes
+
+_SHAPES = [(576, 960), (1536, 576), (96, 80)]
+_COUNTS = [*range(1, 14), 31, 33, 64, 129, 300, 513]
+
+
+def _random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _product(kind: str, weight: Tensor, keep_codes: bool = True) -> tuple[Int8Product | Int4Product, Tensor]:
+    """The product and the weights that it stands for."""
+    if kind == "int8":
+        channel = to_channel_codes(weight)
+        return Int8Product(channel), channel.dequantized()
+    group = to_group_codes(weight)
+    return Int4Product(group, keep_codes), group.dequantized()
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_a_product_is_that_of_the_unpacked_weights_rounded_once(kind: str, shape: tuple[int, int]) -> None:
+    inputs, outputs = shape
+    product, weight = _product(kind, _random(outputs, inputs, seed=1))
+    x = _random(9, inputs).bfloat16()
+    exact = x.double() @ weight.double().T
+    error = (product(x).double() - exact).abs()
+    assert (error <= exact.abs() / 256 + 1e-3 * exact.abs().max()).all()
+    assert torch.equal(product.unpacked(torch.float32), weight)
+    torch.testing.assert_close(product.unpacked(torch.bfloat16).float(), weight, rtol=0.01, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_a_row_has_the_same_bits_in_any_company(kind: str, shape: tuple[int, int], threads: int) -> None:
+    inputs, outputs = shape
+    layer = QuantizedLinear([_product(kind, _random(outputs, inputs, seed=2))[0]], _random(outputs), None)
+    x = _random(600, inputs, seed=3)
+    torch.set_num_threads(1)
+    expected = layer(x)
+    torch.set_num_threads(threads)
+    for count in _COUNTS:
+        for begin in (0, 600 - count):
+            rows = slice(begin, begin + count)
+            assert torch.equal(layer(x[rows]), expected[rows]), f"{count} rows from {begin}"
+
+
+def test_parts_of_different_kinds_and_a_bias_lie_one_behind_the_other() -> None:
+    first, w1 = _product("int4", _random(48, 64, seed=4))
+    second, w2 = _product("int8", _random(30, 64, seed=5))
+    bias = _random(78, seed=6)
+    x = _random(50, 64)
+    exact = x @ torch.cat((w1, w2)).T + bias
+    for wide in (None, Wide(8, torch.float32), Wide(8, torch.bfloat16)):
+        y = QuantizedLinear([first, second], bias, wide)(x)
+        assert y.dtype == torch.float32 and y.shape == (50, 78)
+        torch.testing.assert_close(y, exact, rtol=0.02, atol=0.02 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_more_rows_than_the_narrow_ones_are_multiplied_in_floating_point(kind: str) -> None:
+    product, weight = _product(kind, _random(64, 96, seed=7))
+    layer = QuantizedLinear([product], None, Wide(8, torch.float32))
+    x = _random(9, 96)
+    torch.testing.assert_close(layer(x), x @ weight.T, rtol=1e-5, atol=1e-5)
+    assert torch.equal(layer(x[:8]), product(x[:8].bfloat16()).float())
+
+
+def test_codes_are_not_kept_a_second_time_when_nothing_unpacks_them() -> None:
+    product, _ = _product("int4", _random(64, 96), keep_codes=False)
+    assert sum(buffer.nbytes for buffer in product.buffers()) == 64 * 96 // 2 + 64 * 96 // 32 * 4
+
+
+def test_the_best_tokens_have_float32_logits_whatever_the_company(threads: int) -> None:
+    weight = _random(5000, 64, seed=8)
+    head = Int8Head(weight)
+    hidden = _random(130, 64, seed=9) * 5
+    exact = hidden @ weight.half().float().T
+    logits = head(hidden)
+    assert torch.equal(logits.argmax(-1), exact.argmax(-1))
+    best = exact.topk(20).indices
+    torch.testing.assert_close(logits.gather(1, best), exact.gather(1, best), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(logits, exact, rtol=0.02, atol=0.02 * float(exact.abs().max()))
+    for count in (1, 2, 3, 5, 8, 13, 64, 129):
+        assert torch.equal(head(hidden[-count:]), logits[-count:]), f"{count} rows"
+
+
+def test_a_vocabulary_smaller_than_the_recomputed_part_is_all_float32() -> None:
+    weight, hidden = _random(20, 64, seed=10), _random(3, 64)
+    torch.testing.assert_close(Int8Head(weight)(hidden), hidden @ weight.half().float().T, rtol=1e-5, atol=1e-4)
