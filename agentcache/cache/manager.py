@@ -404,7 +404,7 @@ class CacheManager:
             return
         over = self.pins.ended_in | ({space} if space is not None else set())
         self.pins.ended_in.clear()
-        for each in over - {self.public_root}:
+        for each in sorted(over - {self.public_root or b""}):
             while self.tree.sizes[each] > self.quota and (self.evict("quota", each) or self._lapse_idle_pin(each)):
                 pass
         self.pins.ended_in.clear()
