@@ -60,8 +60,9 @@ def longest_open_page(leases: Iterable[Lease], tokens: PagedTokens, match: Match
     for lease in leases:
         if lease.node is not match.node or lease.copying or not lease.publishing or lease.computed <= start:
             continue
-        if lease.tokens.root != tokens.root and lease.depth >= lease.tokens.num_public:
-            continue  # both end at the last public page; what comes behind is the other's own
+        public = lease.depth < lease.tokens.num_public
+        if public != (lease.depth < tokens.num_public) or not (public or lease.tokens.root == tokens.root):
+            continue  # both may end at the last public page, and what comes behind it is the other's own
         held = pack_tokens(lease.tokens[start : lease.computed])
         common = common_tokens(held, rest)
         if common > most:
