@@ -11,7 +11,6 @@ from weights that are unpacked for each product, which is faster there and round
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +27,23 @@ _RESCORED = 64
 """Logits that are computed again in float32."""
 
 
-@dataclass(frozen=True, slots=True)
 class Wide:
-    """Under ``fast``: products of more than ``rows`` rows are done in ``dtype``."""
+    """Under ``fast``: products of more than ``rows`` rows are done in ``dtype``.
 
-    rows: int
-    dtype: torch.dtype
+    All layers of a model share one, and with it the memory into which weights are unpacked: getting that anew from the
+    system for each product would take several times as long as unpacking does.
+    """
+
+    def __init__(self, rows: int, dtype: torch.dtype) -> None:
+        self.rows = rows
+        self.dtype = dtype
+        self._memory = torch.empty(0, dtype=dtype)
+
+    def room(self, outputs: int, inputs: int) -> Tensor:
+        """``[outputs, inputs]`` of anything, until the next call."""
+        if self._memory.numel() < outputs * inputs:
+            self._memory = torch.empty(outputs * inputs, dtype=self.dtype)
+        return self._memory[: outputs * inputs].view(outputs, inputs)
 
 
 class Int8Product(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
@@ -49,35 +59,38 @@ class Int8Product(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.aten._weight_int8pack_mm(x, self.codes, self.scales)
 
-    def unpacked(self, dtype: torch.dtype) -> Tensor:
-        if dtype == torch.float32:
-            return self.codes * self.scales.float()[:, None]
-        return self.codes.to(dtype).mul_(self.scales[:, None])
+    def unpacked(self, wide: Wide) -> Tensor:
+        """The weights in ``wide.room``."""
+        return torch.mul(self.codes, self.scales.to(wide.dtype)[:, None], out=wide.room(*self.codes.shape))
 
 
 class Int4Product(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
-    """As :class:`Int8Product`; ``keep_codes`` makes :meth:`unpacked` possible, for a byte a weight."""
+    """As :class:`Int8Product`; ``wide`` makes :meth:`unpacked` possible, for a byte a weight."""
 
     kind = "int4"
 
-    def __init__(self, codes: GroupCodes, keep_codes: bool) -> None:
+    def __init__(self, codes: GroupCodes, wide: Wide | None) -> None:
         super().__init__()
         # The order inside is the operator's own affair and depends on the processor.
         packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.codes.int(), 1)
         pairs = torch.stack((codes.scales, codes.zeros), -1)
         self.register_buffer("packed", packed, persistent=False)
         self.register_buffer("scales_and_zeros", pairs.transpose(0, 1).contiguous(), persistent=False)
-        if keep_codes:
+        if wide is not None:
             centred = codes.codes.to(torch.int8).sub_(CENTRE).unflatten(1, (-1, GROUP))
             self.register_buffer("codes", centred, persistent=False)
-            self.register_buffer("scales", codes.scales.float()[..., None], persistent=False)
-            self.register_buffer("zeros", codes.zeros.float()[..., None], persistent=False)
+            self.register_buffer("scales", codes.scales.to(wide.dtype)[..., None], persistent=False)
+            self.register_buffer("zeros", codes.zeros.to(wide.dtype)[..., None], persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.packed, GROUP, self.scales_and_zeros)
 
-    def unpacked(self, dtype: torch.dtype) -> Tensor:
-        return (self.codes * self.scales).add_(self.zeros).flatten(1).to(dtype)
+    def unpacked(self, wide: Wide) -> Tensor:
+        """The weights in ``wide.room``."""
+        outputs, groups, _ = self.codes.shape
+        room = wide.room(outputs, groups * GROUP)
+        torch.mul(self.codes, self.scales, out=room.unflatten(1, (groups, GROUP))).add_(self.zeros)
+        return room
 
 
 class QuantizedLinear(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
@@ -97,9 +110,8 @@ class QuantizedLinear(nn.Module):  # type: ignore[misc]  # torch is untyped to m
 
     def forward(self, x: Tensor) -> Tensor:
         if self.wide is not None and x.shape[0] > self.wide.rows:
-            dtype = self.wide.dtype
-            x = x.to(dtype)
-            outputs = [functional.linear(x, part.unpacked(dtype)) for part in self.parts]
+            x = x.to(self.wide.dtype)
+            outputs = [functional.linear(x, part.unpacked(self.wide)) for part in self.parts]
         else:
             x = x.to(torch.bfloat16, memory_format=torch.contiguous_format)
             outputs = [part(x) for part in self.parts]

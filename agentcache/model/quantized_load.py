@@ -122,8 +122,9 @@ class Quantizer:
             return self._head(place.weights[0], weight)
         parts = zip(place.weights, weight.split(place.layer.outputs), strict=True)
         codes = _joined([self._codes(name, rows) for name, rows in parts])
-        keep = self._wide is not None
-        products = [Int8Product(each) if isinstance(each, ChannelCodes) else Int4Product(each, keep) for each in codes]
+        products = [
+            Int8Product(each) if isinstance(each, ChannelCodes) else Int4Product(each, self._wide) for each in codes
+        ]
         bias = place.layer.bias
         return QuantizedLinear(products, None if bias is None else bias.data, self._wide)
 
@@ -158,6 +159,8 @@ def _check_inputs(name: str, weight: Tensor) -> None:
 
 def wide_type() -> torch.dtype:
     """In which type this processor multiplies many rows fastest: bfloat16 where it has instructions for that."""
+    if torch.backends.cpu.get_cpu_capability() in {"DEFAULT", "AVX2"}:  # also where ATEN_CPU_CAPABILITY says so
+        return torch.float32
     probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     found = any(getattr(torch.cpu, name, lambda: False)() for name in probes)
     return torch.bfloat16 if found else torch.float32

@@ -18,7 +18,7 @@ from agentcache.model.convert import convert_gguf
 from agentcache.model.hub import ModelFiles
 from agentcache.model.layers import Linear
 from agentcache.model.loader import load_transformer
-from agentcache.model.quantized import Int4Product, Int8Product, QuantizedLinear
+from agentcache.model.quantized import Int4Product, Int8Product, QuantizedLinear, Wide
 from agentcache.model.quantized_load import WeightFormat
 from agentcache.model.transformer import Transformer
 
@@ -65,7 +65,7 @@ def _unpacked(files: ModelFiles, quantized: Transformer) -> Transformer:
 def _float_weight(product: Int8Product | Int4Product) -> Tensor:
     """By multiplying one input at a time, which needs nothing kept beside the product."""
     if isinstance(product, Int8Product):
-        return product.unpacked(torch.float32)
+        return product.unpacked(Wide(0, torch.float32)).clone()
     inputs = product.scales_and_zeros.shape[0] * 32
     return product(torch.eye(inputs).bfloat16()).T.float()
 
