@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from agentcache.cache.tokens import PagedTokens
 
 
+_WORTH_WAITING = 64
+"""Tokens.  Fewer are computed faster than waited for."""
+
+
 class InFlight:
-    """The whole pages that leases are computing, by key.  Less than a page is computed faster than waited for."""
+    """The whole pages that leases are computing, by key."""
 
     def __init__(self) -> None:
         self._leases: dict[bytes, Lease] = {}
@@ -50,6 +54,33 @@ class InFlight:
         return depth < tokens.num_full_pages and tokens.key(depth) in self._leases
 
 
+def fills_much_of(leases: Iterable[Lease], tokens: PagedTokens, match: Match) -> bool:
+    """Whether somebody is about to compute so much of the page that ``tokens`` need next that it is worth waiting for, although
+    the page goes on differently.  Only of large pages."""
+    size = tokens.page_size
+    if size <= _WORTH_WAITING:
+        return False
+    start = len(match.pages) * size
+    rest = pack_tokens(tokens[start : start + size])
+    return any(
+        common_tokens(pack_tokens(lease.tokens[start : start + size]), rest)
+        >= max(lease.computed - start, match.partial_tokens) + _WORTH_WAITING
+        for lease in leases
+        if _stands_where(lease, tokens, match)
+    )
+
+
+def _stands_where(lease: Lease, tokens: PagedTokens, match: Match) -> bool:
+    """Whether the page that ``lease`` fills is one that ``tokens`` may share.
+
+    Both may end at the last public page, and what comes behind it is the other's own.
+    """
+    if lease.node is not match.node or not lease.publishing:
+        return False
+    public = lease.depth < lease.tokens.num_public
+    return public == (lease.depth < tokens.num_public) and (public or lease.tokens.root == tokens.root)
+
+
 def longest_open_page(leases: Iterable[Lease], tokens: PagedTokens, match: Match) -> OpenPage | None:
     """Of the pages that others are still filling where ``match`` ends, the one that ``tokens`` share most with, if it is
     more than what was matched in part."""
@@ -58,11 +89,8 @@ def longest_open_page(leases: Iterable[Lease], tokens: PagedTokens, match: Match
     rest = pack_tokens(tokens[start : start + size])
     best, most = None, match.partial_tokens
     for lease in leases:
-        if lease.node is not match.node or lease.copying or not lease.publishing or lease.computed <= start:
+        if lease.copying or lease.computed <= start or not _stands_where(lease, tokens, match):
             continue
-        public = lease.depth < lease.tokens.num_public
-        if public != (lease.depth < tokens.num_public) or not (public or lease.tokens.root == tokens.root):
-            continue  # both may end at the last public page, and what comes behind it is the other's own
         held = pack_tokens(lease.tokens[start : lease.computed])
         common = common_tokens(held, rest)
         if common > most:

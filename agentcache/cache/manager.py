@@ -20,7 +20,7 @@ from agentcache.cache.check import check_manager
 from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageLoaded
 from agentcache.cache.explain import Miss, explain
 from agentcache.cache.hashing import pack_tokens
-from agentcache.cache.in_flight import InFlight, longest_open_page
+from agentcache.cache.in_flight import InFlight, fills_much_of, longest_open_page
 from agentcache.cache.lease import Lease
 from agentcache.cache.pages import PageCopy, PageLoad, PagePool
 from agentcache.cache.pins import Pin, Pins
@@ -172,6 +172,8 @@ class CacheManager:
         if reuse and self.tails:
             self._look_at_open_pages(tokens, match)
         if reuse and self._in_flight.awaited(tokens, match):
+            return Refusal.IN_FLIGHT
+        if reuse and self.tails and fills_much_of(self._leases, tokens, match):
             return Refusal.IN_FLIGHT
         # At least one token is left to compute: its row is what the next token is drawn from.
         most = max(0, total - 1 - len(match.pages) * self.page_size) if self.tails else 0

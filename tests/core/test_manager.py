@@ -89,6 +89,26 @@ def test_a_follower_copies_from_the_page_that_the_leader_still_fills():
     assert other.cached_tokens == 11
 
 
+def test_much_of_a_large_page_is_waited_for_although_the_prompts_part_in_it():
+    manager = CacheManager(16, 128)
+    head = list(range(100))
+    leader = manager.acquire(PagedTokens([*head, *[500] * 28], 128, ROOT))
+    follower = PagedTokens([*head, *[600] * 28], 128, ROOT)
+    assert manager.acquire(follower) is Refusal.IN_FLIGHT
+    assert isinstance(manager.acquire(PagedTokens([*head[:60], *[700] * 68], 128, ROOT)), Lease)  # too little to wait for
+    leader.commit(128)
+    lease = manager.acquire(follower)
+    assert isinstance(lease, Lease) and lease.cached_tokens == 100 and manager.check() == []
+
+
+def test_nobody_waits_for_a_large_page_of_a_leader_that_is_gone():
+    manager = CacheManager(16, 128)
+    leader = manager.acquire(PagedTokens([*range(100), 1], 128, ROOT))
+    assert manager.acquire(PagedTokens([*range(100), 2], 128, ROOT)) is Refusal.IN_FLIGHT
+    leader.release()
+    assert isinstance(manager.acquire(PagedTokens([*range(100), 2], 128, ROOT)), Lease)
+
+
 def test_the_longer_of_an_open_page_and_a_kept_tail_is_copied_from():
     manager = CacheManager(16, SIZE)
     serve(manager, [*range(4), 9, 8, 7])
