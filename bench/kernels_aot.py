@@ -60,7 +60,7 @@ class Figures:
     registers: int
     """Of a thread; on AMD vector registers, accumulators included."""
     spills: int
-    """Instructions that move registers to or from local memory (NVIDIA), or registers spilled (AMD)."""
+    """Instructions that move registers to or from local memory (NVIDIA), or vector registers spilled (AMD)."""
     shared_bytes: int
     instructions: int
     matrix: str
@@ -131,7 +131,8 @@ def _amd_figures(compiled: Any) -> Figures:
     code = compiled.asm["amdgcn"]
     body = code[: code.index("s_endpgm")]
     instructions = re.findall(r"^\t(?:[svd]|ds|buffer|global|flat)_\w+", body, re.MULTILINE)
-    spills = _number(r"\.vgpr_spill_count:\s+(\d+)", code) + _number(r"\.sgpr_spill_count:\s+(\d+)", code)
+    # Scalar registers are spilled into lanes of vector registers, not to memory.
+    spills = _number(r"\.vgpr_spill_count:\s+(\d+)", code)
     matrix = "mfma" if "v_mfma" in code else ""
     # The count of a program's vector registers includes its accumulators.
     return Figures(_number(r"\.vgpr_count:\s+(\d+)", code), spills, compiled.metadata.shared, len(instructions), matrix)

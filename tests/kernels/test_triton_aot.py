@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 
-from agentcache_kernels.gpu.tuning import blocks_for
+from agentcache_kernels.gpu.tuning import architecture, blocks_for
 from bench.kernels_aot import CHIPS, Chip, Figures, compile_launch, faults
 from bench.kernels_cases import LLAMA_8B, Case, Shape, attention_cases, cases, row_cases, sampling_case
 
@@ -77,6 +77,18 @@ def test_single_rows_and_shared_splits_read_keys_in_equal_blocks() -> None:
     for arch, bits, size in itertools.product(("sm80", "sm90", "sm100", "gfx942"), (16, 32), HEAD_DIMS):
         alone, shared = (blocks_for(kernel, arch, bits, size) for kernel in ("decode_attention", "shared_prefix"))
         assert alone.columns == shared.columns
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"),
+    [((8, 0), "sm80"), ((8, 9), "sm80"), ((9, 0), "sm90"), ((10, 3), "sm100"), ((12, 0), "sm80")],
+)
+def test_chips_that_are_not_in_the_file_use_entries_that_fit(
+    capability: tuple[int, int], arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert architecture(torch.device("cuda")) == arch
+    assert architecture(torch.device("cpu")) == "interpreter"
 
 
 def test_every_kernel_has_blocks_for_every_chip() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, gathered
-from agentcache_kernels.gpu.launch import Launch, power_of_two
+from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
@@ -47,13 +47,14 @@ def decode_attention_kernel(
     PAGE_SIZE: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     SPLIT: tl.constexpr,
+    CHUNKS: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
 ):
     split = tl.program_id(0)
     sequence = tl.program_id(1).to(tl.int64)
-    head = tl.program_id(2).to(tl.int64)
+    head = (tl.program_id(2) // CHUNKS).to(tl.int64)
     context = tl.load(context_lens + sequence)
     first_seen = 0
     if HAS_WINDOW:
@@ -61,7 +62,7 @@ def decode_attention_kernel(
     if split < tl.load(first_splits + sequence) or split * SPLIT >= context or (split + 1) * SPLIT <= first_seen:
         return
 
-    lines = tl.arange(0, BLOCK_ROWS)
+    lines = tl.program_id(2) % CHUNKS * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     q_heads = head * GROUP + lines
     dims = tl.arange(0, BLOCK_DIM)
     real = (lines < GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
@@ -77,7 +78,7 @@ def decode_attention_kernel(
         lines * 0 + first_seen, lines * 0 + context - 1, scale, True, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
     )  # fmt: skip
 
-    part = (sequence * tl.num_programs(2) * GROUP + q_heads) * num_splits + split
+    part = (sequence * (tl.num_programs(2) // CHUNKS) * GROUP + q_heads) * num_splits + split
     tl.store(parts + part[:, None] * HEAD_DIM + dims[None, :], acc / total[:, None], mask=real)
     tl.store(logs + part, top + tl.log2(total), mask=lines < GROUP)
 
@@ -127,9 +128,10 @@ def decode_attention(
         "scale": inputs.scale * math.log2(math.e),
         "window": inputs.window or 0,
     }
-    lines = max(blocks.rows, power_of_two(inputs.group))
-    constants = inputs.constants() | {"SPLIT": parts.split, "BLOCK_ROWS": lines, "BLOCK_KEYS": blocks.columns}
-    grid = (parts.logs.shape[2], len(sequences), inputs.kv_heads)
+    chunks = -(-inputs.group // blocks.rows)
+    constants = inputs.constants() | {"SPLIT": parts.split, "CHUNKS": chunks}
+    constants |= {"BLOCK_ROWS": blocks.rows, "BLOCK_KEYS": blocks.columns}
+    grid = (parts.logs.shape[2], len(sequences), inputs.kv_heads * chunks)
     return Launch(decode_attention_kernel, grid, arguments, constants, blocks)
 
 

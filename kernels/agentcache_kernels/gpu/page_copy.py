@@ -40,8 +40,9 @@ def page_copy_kernel(
     tensor = tl.program_id(1)
     head = tl.program_id(2).to(tl.int64)
     words = sample.dtype
-    source = tl.load(source_addresses + tensor).to(words) + head * source_head_stride
-    target = tl.load(target_addresses + tensor).to(words) + head * target_head_stride
+    # The compiler cannot see that addresses from a table are aligned, and would move one element at a time.
+    source = tl.multiple_of(tl.load(source_addresses + tensor).to(words), 16) + head * source_head_stride
+    target = tl.multiple_of(tl.load(target_addresses + tensor).to(words), 16) + head * target_head_stride
     source += tl.load(copies + 3 * copy) * page_stride
     target += tl.load(copies + 3 * copy + 1) * page_stride
     size = tl.load(copies + 3 * copy + 2) * slot_stride
@@ -63,11 +64,14 @@ class PagePool:
         """``device`` is where copies are made; the tensors lie there or in pinned host memory.
 
         Raises:
-            ValueError: tensors of different shapes, or not contiguous.
+            ValueError: tensors of different shapes, not contiguous, or not aligned to 16 bytes.
         """
         if not tensors or any(t.shape != tensors[0].shape or not t.is_contiguous() for t in tensors):
             raise ValueError(f"got {[list(t.shape) for t in tensors]}, expected contiguous tensors of one shape")
-        return cls(tensors, torch.tensor([t.data_ptr() for t in tensors], dtype=torch.int64, device=device))
+        addresses = [t.data_ptr() for t in tensors]
+        if any(address % 16 for address in addresses):
+            raise ValueError(f"got tensors at {addresses}, expected multiples of 16")
+        return cls(tensors, torch.tensor(addresses, dtype=torch.int64, device=device))
 
 
 def copy_waves(copies: Sequence[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.decode import Parts
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
-from agentcache_kernels.gpu.launch import Launch, power_of_two
+from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
@@ -50,18 +50,19 @@ def shared_prefix_kernel(
     PAGE_SIZE: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     SPLIT: tl.constexpr,
+    CHUNKS: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
 ):
     item = tl.program_id(0)
-    head = tl.program_id(1).to(tl.int64)
+    head = (tl.program_id(1) // CHUNKS).to(tl.int64)
     first = tl.load(items + 3 * item)
     count = tl.load(items + 3 * item + 1)
     split = tl.load(items + 3 * item + 2)
     table = tables + tl.load(members + first).to(tl.int64) * table_stride
 
-    lines = tl.arange(0, BLOCK_ROWS)
+    lines = tl.program_id(1) % CHUNKS * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     own = lines // GROUP < count
     sequences = tl.load(members + first + lines // GROUP, mask=own, other=0).to(tl.int64)
     q_heads = head * GROUP + lines % GROUP
@@ -84,7 +85,7 @@ def shared_prefix_kernel(
         split * SPLIT + SPLIT, first_seen, contexts - 1, scale, HAS_WINDOW, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
     )  # fmt: skip
 
-    part = (sequences * tl.num_programs(1) * GROUP + q_heads) * num_splits + split
+    part = (sequences * (tl.num_programs(1) // CHUNKS) * GROUP + q_heads) * num_splits + split
     # A line whose window begins after the split has a total of 0; what it leaves here is not read.
     result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(parts + part[:, None] * HEAD_DIM + dims[None, :], result, mask=real)
@@ -142,7 +143,7 @@ def share_splits(
 def members_of_item(inputs: AttentionInputs, arch: str | None = None) -> int:
     """The most sequences that one item of :func:`shared_prefix_attention` holds."""
     blocks = blocks_for("shared_prefix", arch or architecture(inputs.q.device), inputs.bits, inputs.head_dim)
-    return max(blocks.rows, power_of_two(inputs.group)) // inputs.group
+    return max(1, blocks.rows // inputs.group)
 
 
 def shared_prefix_attention(
@@ -170,9 +171,11 @@ def shared_prefix_attention(
         "scale": inputs.scale * math.log2(math.e),
         "window": inputs.window or 0,
     }
-    lines = max(blocks.rows, power_of_two(inputs.group))
-    constants = inputs.constants() | {"SPLIT": parts.split, "BLOCK_ROWS": lines, "BLOCK_KEYS": blocks.columns}
-    return Launch(shared_prefix_kernel, (shared.items.shape[0], inputs.kv_heads), arguments, constants, blocks)
+    chunks = -(-inputs.group // blocks.rows)
+    constants = inputs.constants() | {"SPLIT": parts.split, "CHUNKS": chunks}
+    constants |= {"BLOCK_ROWS": blocks.rows, "BLOCK_KEYS": blocks.columns}
+    grid = (shared.items.shape[0], inputs.kv_heads * chunks)
+    return Launch(shared_prefix_kernel, grid, arguments, constants, blocks)
 
 
 def shared_prefix_twin(inputs: AttentionInputs, sequences: Sequences, shared: SharedItems, parts: Parts) -> None:

@@ -63,6 +63,10 @@ def test_a_window_hides_what_lies_before_it(window: int, device: torch.device) -
         make_case(Shape(6, 2, 24, page_size, dtype, window), lens, device, shared=48 // page_size, seed=window).check()
 
 
+def test_a_group_may_be_larger_than_a_tile(device: torch.device) -> None:
+    make_case(Shape(71, 1, 16, 16), [(1, 70), (1, 80), (3, 40)], device, shared=4).check()
+
+
 def test_windows_that_end_at_and_beside_borders(device: torch.device) -> None:
     lens = [(1, 100), (1, 64), (1, 65), (20, 70), (3, 2)]
     for window in (1, 32, 33):

@@ -110,6 +110,8 @@ def test_stores_that_do_not_fit_are_refused(device: torch.device) -> None:
         page_copy(store, PagePool.of([torch.zeros(2, 3, 8, 16, device=device)], device), [(0, 1, 1)])
     with pytest.raises(ValueError, match="expected contiguous tensors of one shape"):
         PagePool.of([store.tensors[0], store.tensors[0][:, :2]], device)
+    with pytest.raises(ValueError, match="expected multiples of 16"):
+        PagePool.of([torch.zeros(33, device=device)[1:].view(1, 1, 2, 16)], device)
 
 
 @pytest.mark.parametrize("width", [1, 576, 1000, 4097])
