@@ -6,14 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import tiny_models
+import torch
 from engine_bits import GREEDY, SEEDED, Ask, running
 
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.model.hub import resolve_model
+from agentcache.model.loader import load_transformer
+from agentcache.model.quantized_load import WeightFormat
 
 # Kept between runs, as a user's would be; ignored by git.
 HOME = Path(__file__).parents[2] / ".cache" / "agentcache"
+TEXT = (
+    "A hash table keeps values under keys. It computes a number from the key and looks in the place that the number says, so "
+    "that finding a value takes the same time however many there are, unless many keys fall into one place."
+)
 
 
 def test_quantised_smollm2_answers_the_same_bits_however_it_is_asked() -> None:
@@ -34,3 +41,16 @@ def test_quantised_smollm2_answers_the_same_bits_however_it_is_asked() -> None:
     assert [reply.bits for reply in together] == [reply.bits for reply in again] == [reply.bits for reply in cold]
     assert next_warm.bits == next_cold.bits
     assert "Paris" in tokenizer.decode(reply.ids)
+
+
+def test_fast_changes_the_default_models_log_probabilities_by_rounding_only() -> None:
+    files = resolve_model("smollm2", HOME)
+    ids = Tokenizer.from_folder(files.folder).encode(TEXT)
+    losses = []
+    for policy in ("exact", "fast"):
+        weights = WeightFormat("int4", policy)
+        model = load_transformer(files, device=tiny_models.CPU, dtype=torch.float32, weights=weights)
+        logprobs = tiny_models.PagedRun(model).logprobs(ids, chunk=len(ids))
+        losses.append(logprobs[:-1].gather(1, torch.tensor(ids[1:])[:, None]))
+    assert len(ids) > 40  # more than the rows that fast leaves to the other operator
+    assert 0 < (losses[0] - losses[1]).abs().mean() < 0.05
