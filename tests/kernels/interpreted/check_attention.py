@@ -145,6 +145,10 @@ def test_each_kernel_alone_equals_its_twin(device: torch.device) -> None:
         assert sorted(shared.items[:, 1:].tolist()) == [[1, 0], [1, 1], [2, 0], [2, 1], [2, 2]]
         ours, theirs = (Parts.room(inputs, sequences, 32) for _ in range(2))
         shared_prefix_attention(inputs, sequences, shared, ours).run()
+        own = Parts.room(inputs, sequences, 32)
+        decode_attention(inputs, sequences, shared.first_splits, own).run()
+        for index, first_split in enumerate(shared.first_splits.tolist()):
+            assert own.results[index, :, :first_split].isnan().all()  # others have read these
         decode_attention(inputs, sequences, shared.first_splits, ours).run()
         shared_prefix_twin(inputs, sequences, shared, theirs)
         decode_attention_twin(inputs, sequences, shared.first_splits, theirs)

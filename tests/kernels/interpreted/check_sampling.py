@@ -55,6 +55,16 @@ def test_every_size_of_vocabulary(vocab: int, device: torch.device) -> None:
     assert torch.equal(ours, theirs)
 
 
+def test_a_filter_that_ends_among_equals_keeps_the_lower_ids(device: torch.device) -> None:
+    asked = draws(16, device, temperature=1.0, top_p=1.0, min_p=0.0)
+    asked.top_ks[:] = torch.tensor([3, 0], device=device).repeat(8)
+    asked.top_ps[1::2] = 0.099  # of 40 equals: the mass before the fifth is more
+    ours, theirs = sampled(torch.zeros(16, 40, device=device), asked)
+    assert torch.equal(ours, theirs)
+    assert set(ours[::2].tolist()) == {0, 1, 2}
+    assert set(ours[1::2].tolist()) == {0, 1, 2, 3}
+
+
 def test_temperature_zero_takes_the_best_token_and_the_first_of_equals(device: torch.device) -> None:
     logits = torch.randn(4, 300, device=device)
     logits[1, [17, 290]] = 9.0
