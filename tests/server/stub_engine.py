@@ -108,6 +108,9 @@ class StubEngine:
     def healthy(self):
         return self.ready, "ok" if self.ready else "loading"
 
+    async def settled(self):
+        """Nothing is under way."""
+
     def paged(self, ids, root, bookmark=None):
         return PagedTokens(ids, self.info.page_size, root)
 
