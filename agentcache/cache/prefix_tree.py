@@ -443,6 +443,8 @@ class PrefixTree:
         """
         assert node.parent is not None
         siblings = node.parent.children
+        if len(siblings) == 1:
+            return None
         place = bisect_left(siblings, node.tokens, key=_BY_TOKENS)
         before = siblings[place - 1] if place else None
         return before if before and before.evictable and node.tokens.startswith(before.tokens) else None

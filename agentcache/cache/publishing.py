@@ -28,22 +28,26 @@ class Publisher:
             output_from: pages that reach beyond this position hold generated tokens.
         """
         full = lease.computed // self._tree.page_size
+        node = lease.node
         while lease.publishing and lease.depth < full:
-            self._publish_next(lease, output_from)
+            node = self._publish_next(lease, node, output_from)
+        if node is not lease.node:  # nothing is evicted meanwhile, so what is in between needs no hold of its own
+            self._move(lease, node)
 
-    def _publish_next(self, lease: Lease, output_from: int | None) -> None:
+    def _publish_next(self, lease: Lease, parent: Node, output_from: int | None) -> Node:
+        """Put one page under ``parent``, or behind the gate where the public part ends; the node that is last now."""
         index = lease.depth
         page = lease.pages[index]
         key = lease.tokens.key(index)
         output = output_from is not None and (index + 1) * self._tree.page_size > output_from
-        self._enter(lease)
+        parent = self._tree.enter(parent, lease.tokens)
         known = self._tree.get(key)
-        node = self._tree.insert(lease.node, key, lease.tokens.page_bytes(index), page, output=output)
+        node = self._tree.insert(parent, key, lease.tokens.page_bytes(index), page, output=output)
         if node is None:  # another page has this key: everything from here on stays the sequence's own
             lease.publishing = False
-            return
+            return parent
         if known is None:
-            self._events.add(PageStored(key, lease.node.key, page))
+            self._events.add(PageStored(key, parent.key, page))
             self._drop_superseded(node)
         elif node.page == page:
             self._pool.drop(page)  # a fork of this sequence published the page that both held
@@ -51,8 +55,8 @@ class Publisher:
             # Someone computed the same page at the same time.  The page table is append-only, so the twin stays in use
             # and is freed with the lease.
             lease.twins.append(page)
-        self._move(lease, node)
         lease.depth = index + 1
+        return node
 
     def _move(self, lease: Lease, node: Node) -> None:
         before = lease.node

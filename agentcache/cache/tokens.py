@@ -117,7 +117,9 @@ class PagedTokens:
         common = common_pages(self._ids, ids, self.page_size)
         twin._keys = self._keys[:common]
         if self.trail is not None:
-            twin.trail = Trail(self.trail.key, self.trail.serial, self.trail.pages[:common])
+            pages = self.trail.pages
+            whole = len(pages) <= common
+            twin.trail = self.trail if whole else Trail(self.trail.key, self.trail.serial, pages[:common])
         return twin
 
     @property
