@@ -95,7 +95,9 @@ def test_much_of_a_large_page_is_waited_for_although_the_prompts_part_in_it():
     leader = manager.acquire(PagedTokens([*head, *[500] * 28], 128, ROOT))
     follower = PagedTokens([*head, *[600] * 28], 128, ROOT)
     assert manager.acquire(follower) is Refusal.IN_FLIGHT
-    assert isinstance(manager.acquire(PagedTokens([*head[:60], *[700] * 68], 128, ROOT)), Lease)  # too little to wait for
+    assert isinstance(
+        manager.acquire(PagedTokens([*head[:60], *[700] * 68], 128, ROOT)), Lease
+    )  # too little to wait for
     leader.commit(128)
     lease = manager.acquire(follower)
     assert isinstance(lease, Lease) and lease.cached_tokens == 100 and manager.check() == []
