@@ -162,7 +162,10 @@ class EvictionQueue:
             return node
         for line in self._lines:
             while (node := line.pop()) is not None:
-                self.discard(node)
+                if self._spaces is None:
+                    del self._where[node]
+                else:
+                    self.discard(node)
                 if node.evictable:
                     return node
         return None

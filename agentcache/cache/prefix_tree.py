@@ -474,7 +474,7 @@ class PrefixTree:
         if not self.sizes[node.chain.space]:
             del self.sizes[node.chain.space]
         siblings = parent.children
-        del siblings[bisect_left(siblings, node.tokens, key=_BY_TOKENS)]
+        del siblings[bisect_left(siblings, node.tokens, key=_BY_TOKENS) if len(siblings) > 1 else 0]
         self._evicted[node.key] = (self.clock, node.lapsed)
         if len(self._evicted) > self._remember:
             self._evicted.popitem(last=False)
