@@ -36,7 +36,7 @@ def measure() -> tuple[list[str], list[str]]:
             wrong = faults(case.launch, chip, figures)
             found += [f"{chip.name}: {case.kernel} for {case.variant}: {fault}" for fault in wrong]
             matrix = f" {figures.matrix}" if figures.matrix else ""
-            shared = f"{figures.shared_bytes / 1024:.3g}"
+            shared = f"{figures.shared_bytes / 1024:.0f}"
             cell = f"{figures.registers} / {shared} / {figures.instructions}{matrix}"
             rows.setdefault((case.kernel, case.variant), []).append(cell)
     lines = [
