@@ -190,5 +190,5 @@ def test_pages_beyond_two_to_the_31_elements_are_reached(device: torch.device) -
     outs = []
     for pool, specs in ((far, moved), (case.k_pages, case.specs)):
         inputs = AttentionInputs(case.q, pool, pool, 0.125)
-        outs.append(StepAttention.plan(inputs, specs, split=32).attend(inputs))
+        outs.append(StepAttention.plan(inputs, specs, split=64).attend(inputs))
     assert torch.equal(outs[0], outs[1])

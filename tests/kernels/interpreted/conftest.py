@@ -24,7 +24,8 @@ def _kernels_can_run() -> None:
 
 @pytest.fixture(autouse=True)
 def _fresh_memory_holds_nan() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
+    # Only to warn: what is wanted is the filling, and the twins may use whatever a GPU has.
+    torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
 

@@ -14,6 +14,9 @@ from agentcache_kernels.gpu.prefill import prefill_attention_twin
 FILLINGS = ((math.nan, -1), (1e4, 2**31 - 1), (0.0, 0))
 """What unused slots hold, and what the padding of page tables holds."""
 
+SPLIT = 64 if torch.cuda.is_available() else 32
+"""Keys of a split: a multiple of every block of keys that the kernels use there."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -49,7 +52,7 @@ class AttentionCase:
             pools.append(pages)
         return AttentionInputs(self.q, *pools, 1 / math.sqrt(self.shape.head_dim), self.shape.window)
 
-    def attend(self, filling: tuple[float, int], split: int = 32, one_kernel: bool = False) -> Tensor:
+    def attend(self, filling: tuple[float, int], split: int = SPLIT, one_kernel: bool = False) -> Tensor:
         """All rows, with this in what is not used."""
         inputs = self.inputs(filling[0])
         step = StepAttention.plan(inputs, self.specs, split=split, one_kernel=one_kernel)
@@ -63,7 +66,7 @@ class AttentionCase:
         prefill_attention_twin(self.inputs(0.0), sequences, out)
         return out
 
-    def check(self, split: int = 32, one_kernel: bool = False) -> Tensor:
+    def check(self, split: int = SPLIT, one_kernel: bool = False) -> Tensor:
         """Right, and the same bits whatever lies in what is not used."""
         outs = [self.attend(filling, split, one_kernel) for filling in FILLINGS]
         close(outs[-1], self.expected(), self.shape.tolerance)
