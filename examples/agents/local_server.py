@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,10 +96,12 @@ class LocalServer:
         command = [sys.executable, "-m", "agentcache", "serve", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--api-key", self.api_key, *self._options]
         with self.log.open("wb") as log:
-            # In a session of its own, Ctrl-C in the terminal reaches only us, and we stop it in order.
-            self._process = subprocess.Popen(
-                command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            # In a session of its own, Ctrl-C in the terminal reaches only us, and we stop it in order.  A signal that came
+            # between its start and our knowing of it would leave it behind.
+            with held_back(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                self._process = subprocess.Popen(
+                    command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
         return self._process
 
     def _wait_until_healthy(self, process: subprocess.Popen[bytes], status: Status) -> None:
@@ -134,6 +137,23 @@ def ending_on_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def held_back(*numbers: signal.Signals) -> Iterator[None]:
+    """Signals that come meanwhile are acted on afterwards.  Only the main thread gets any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda got, _frame: came.append(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for got in came:
+            signal.raise_signal(got)
 
 
 def _answers(http: httpx.Client) -> bool:
