@@ -95,13 +95,12 @@ class LocalServer:
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "agentcache", "serve", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--api-key", self.api_key, *self._options]
-        with self.log.open("wb") as log:
-            # In a session of its own, Ctrl-C in the terminal reaches only us, and we stop it in order.  A signal that came
-            # between its start and our knowing of it would leave it behind.
-            with held_back(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                self._process = subprocess.Popen(
-                    command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+        # A signal that came between its start and our knowing of it would leave it behind.
+        with self.log.open("wb") as log, held_back(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # In a session of its own, Ctrl-C in the terminal reaches only us, and we stop it in order.
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         return self._process
 
     def _wait_until_healthy(self, process: subprocess.Popen[bytes], status: Status) -> None:
