@@ -91,7 +91,11 @@ def compile_launch(launch: Launch, chip: Chip) -> Figures:
                 continue
         attributes[index,] = [["tt.divisibility", 16]]
     source = ASTSource(launch.kernel, signature, dict(launch.constants), attributes)
-    options = {"num_warps": launch.blocks.warps, "num_stages": launch.blocks.stages}
+    options = {
+        "num_warps": launch.blocks.warps,
+        "num_stages": launch.blocks.stages,
+        "enable_fp_fusion": launch.fused,
+    }
     compiled = triton.compile(source, target=chip.target, options=options)
     read: Callable[[Any], Figures] = _amd_figures if chip.target.backend == "hip" else _nvidia_figures
     return read(compiled)

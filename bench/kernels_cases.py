@@ -66,6 +66,8 @@ def attention_cases(shape: Shape, arch: str) -> Iterator[Case]:
     if shape.window is not None:
         name += f", window {shape.window}"
     yield Case("prefill_attention", name, prefill_attention(inputs, sequences, _whole(64, 2), q, arch))
+    exact = prefill_attention(inputs, sequences, _whole(64, 2), q, arch, fused=False)
+    yield Case("prefill_attention", f"{name}, batch-invariant", exact)
     yield Case("decode_attention", name, decode_attention(inputs, sequences, lens, parts, arch))
     yield Case("shared_prefix", name, shared_prefix_attention(inputs, sequences, shared, parts, arch))
     yield Case("merge", name, merge(parts, sequences, shape.window, q, arch))

@@ -4,7 +4,7 @@ A function that is named after a kernel describes one launch (:class:`~agentcach
 it; ``run()`` makes it.  Importing this package imports triton; nothing else of ``agentcache_kernels`` does.
 """
 
-from agentcache_kernels.gpu.attention import StepAttention
+from agentcache_kernels.gpu.attention import AttentionRules, StepAttention
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, sequences_on
 from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.page_copy import PagePool, copy_waves, page_copy
@@ -12,9 +12,11 @@ from agentcache_kernels.gpu.rms_norm import rms_norm
 from agentcache_kernels.gpu.rotary_write import RotaryInputs, rotary_write
 from agentcache_kernels.gpu.sampling import Draws, sample_tokens
 from agentcache_kernels.gpu.silu_mul import silu_mul
+from agentcache_kernels.gpu.upload import on_device
 
 __all__ = [
     "AttentionInputs",
+    "AttentionRules",
     "Draws",
     "Launch",
     "PagePool",
@@ -23,6 +25,7 @@ __all__ = [
     "Sequences",
     "StepAttention",
     "copy_waves",
+    "on_device",
     "page_copy",
     "rms_norm",
     "rotary_write",

@@ -25,7 +25,7 @@ from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "num_splits"])
 def decode_attention_kernel(
     parts,
     logs,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from agentcache_kernels.gpu.launch import power_of_two
+from agentcache_kernels.gpu.upload import on_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def sequences_on(device: torch.device, specs: Sequence[SequenceSpec], page_size:
         [spec.row, spec.query_len, spec.context_len, *spec.pages[:pages], *[0] * (width - pages)]
         for spec, pages in zip(specs, needed, strict=True)
     ]
-    table = torch.tensor(packed, dtype=torch.int32).view(len(specs), width + 3).to(device)
+    table = on_device(packed, torch.int32, device).view(len(specs), width + 3)
     rows, query_lens, context_lens = table[:, :3].T.contiguous()
     return Sequences(
         rows,

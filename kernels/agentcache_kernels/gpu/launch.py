@@ -18,13 +18,19 @@ class Launch:
     arguments: dict[str, Any]
     constants: dict[str, int]
     blocks: Blocks
+    fused: bool = True
+    """Whether a product and a sum may be rounded once together."""
 
     def run(self) -> None:
         """Queue the kernel on the current stream; an empty grid launches nothing."""
         if 0 in self.grid:
             return
         self.kernel[self.grid](
-            **self.arguments, **self.constants, num_warps=self.blocks.warps, num_stages=self.blocks.stages
+            **self.arguments,
+            **self.constants,
+            num_warps=self.blocks.warps,
+            num_stages=self.blocks.stages,
+            enable_fp_fusion=self.fused,
         )
 
 

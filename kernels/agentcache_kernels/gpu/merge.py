@@ -23,7 +23,7 @@ from agentcache_kernels.gpu.launch import Launch, power_of_two
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def merge_kernel(
     out,
     parts,

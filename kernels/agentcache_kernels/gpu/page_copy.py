@@ -20,6 +20,7 @@ from torch import Tensor
 
 from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
+from agentcache_kernels.gpu.upload import on_device
 
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -32,7 +33,8 @@ def page_copy_kernel(
     copies,
     source_head_stride,
     target_head_stride,
-    page_stride,
+    source_page_stride,
+    target_page_stride,
     slot_stride,
     BLOCK: tl.constexpr,
 ):
@@ -43,8 +45,8 @@ def page_copy_kernel(
     # The compiler cannot see that addresses from a table are aligned, and would move one element at a time.
     source = tl.multiple_of(tl.load(source_addresses + tensor).to(words), 16) + head * source_head_stride
     target = tl.multiple_of(tl.load(target_addresses + tensor).to(words), 16) + head * target_head_stride
-    source += tl.load(copies + 3 * copy) * page_stride
-    target += tl.load(copies + 3 * copy + 1) * page_stride
+    source += tl.load(copies + 3 * copy) * source_page_stride
+    target += tl.load(copies + 3 * copy + 1) * target_page_stride
     size = tl.load(copies + 3 * copy + 2) * slot_stride
     for start in range(0, size, BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -53,8 +55,8 @@ def page_copy_kernel(
 
 @dataclass(frozen=True, slots=True)
 class PagePool:
-    """Every tensor of a store, each ``[kv_heads, num_pages, page_size, head_dim]``, contiguous, of one type, and their
-    addresses (int64) where the kernel runs."""
+    """Every tensor of a store, each ``[kv_heads, num_pages, page_size, head_dim]``, the slots of a page in one piece, of one
+    type and with the same strides, and their addresses (int64) where the kernel runs."""
 
     tensors: Sequence[Tensor]
     addresses: Tensor
@@ -64,14 +66,16 @@ class PagePool:
         """``device`` is where copies are made; the tensors lie there or in pinned host memory.
 
         Raises:
-            ValueError: tensors of different shapes, not contiguous, or not aligned to 16 bytes.
+            ValueError: tensors of different shapes or strides, pages in pieces, or addresses that are no multiples of 16.
         """
-        if not tensors or any(t.shape != tensors[0].shape or not t.is_contiguous() for t in tensors):
-            raise ValueError(f"got {[list(t.shape) for t in tensors]}, expected contiguous tensors of one shape")
+        if not tensors or any(t.shape != tensors[0].shape or t.stride() != tensors[0].stride() for t in tensors):
+            raise ValueError(f"got {[list(t.shape) for t in tensors]}, expected tensors of one shape, laid out alike")
+        if tensors[0].stride()[2:] != (tensors[0].shape[3], 1):
+            raise ValueError(f"got strides {tensors[0].stride()}, expected the slots of a page in one piece")
         addresses = [t.data_ptr() for t in tensors]
         if any(address % 16 for address in addresses):
             raise ValueError(f"got tensors at {addresses}, expected multiples of 16")
-        return cls(tensors, torch.tensor(addresses, dtype=torch.int64, device=device))
+        return cls(tensors, on_device(addresses, torch.int64, device))
 
 
 def copy_waves(copies: Sequence[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
@@ -106,10 +110,11 @@ def page_copy(
         "sample": words,
         "source_addresses": source.addresses,
         "target_addresses": target.addresses,
-        "copies": torch.tensor(copies, dtype=torch.int64).view(-1, 3).to(device),
+        "copies": on_device(copies, torch.int64, device).view(-1, 3),
         "source_head_stride": words.stride(0),
         "target_head_stride": target.tensors[0].stride(0),
-        "page_stride": words.stride(1),
+        "source_page_stride": words.stride(1),
+        "target_page_stride": target.tensors[0].stride(1),
         "slot_stride": words.stride(2),
     }
     grid = (len(copies), len(source.tensors), shape[0])

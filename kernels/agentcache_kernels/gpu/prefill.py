@@ -22,9 +22,10 @@ from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
 from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.tuning import Blocks, architecture, blocks_for
+from agentcache_kernels.gpu.upload import on_device
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def prefill_attention_kernel(
     out,
     q,
@@ -108,7 +109,7 @@ def prefill_tiles(specs: list[SequenceSpec], group: int, blocks: Blocks, device:
         for line in range(0, spec.query_len * group, blocks.rows)
     ]
     tiles.sort(reverse=True)
-    return torch.tensor([tile[1:] for tile in tiles], dtype=torch.int32).view(-1, 2).to(device)
+    return on_device([tile[1:] for tile in tiles], torch.int32, device).view(-1, 2)
 
 
 def prefill_blocks(inputs: AttentionInputs, arch: str | None = None) -> Blocks:
@@ -117,11 +118,21 @@ def prefill_blocks(inputs: AttentionInputs, arch: str | None = None) -> Blocks:
 
 
 def prefill_attention(
-    inputs: AttentionInputs, sequences: Sequences, tiles: Tensor, out: Tensor, arch: str | None = None
+    inputs: AttentionInputs,
+    sequences: Sequences,
+    tiles: Tensor,
+    out: Tensor,
+    arch: str | None = None,
+    *,
+    fused: bool = True,
 ) -> Launch:
     """Attention of all rows of ``sequences`` into the same rows of ``out`` ``[tokens, q_heads, head_dim]``, contiguous.
 
     Rows that see no key become 0; rows of no sequence are left alone.
+
+    Args:
+        fused: products and sums may be rounded once together.  Without it a row has the same bits whether a block of keys
+            was read with a mask or without one, which depends on how its prompt was cut.
     """
     blocks = prefill_blocks(inputs, arch)
     arguments = {
@@ -141,7 +152,8 @@ def prefill_attention(
         "window": inputs.window or 0,
     }
     constants = inputs.constants() | {"BLOCK_ROWS": blocks.rows, "BLOCK_KEYS": blocks.columns}
-    return Launch(prefill_attention_kernel, (tiles.shape[0], inputs.kv_heads), arguments, constants, blocks)
+    grid = (tiles.shape[0], inputs.kv_heads)
+    return Launch(prefill_attention_kernel, grid, arguments, constants, blocks, fused)
 
 
 def prefill_attention_twin(inputs: AttentionInputs, sequences: Sequences, out: Tensor) -> None:

@@ -14,6 +14,7 @@ so a tree of prefixes is a list of items, and merging does not know who read wha
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -25,9 +26,10 @@ from agentcache_kernels.gpu.decode import Parts
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
 from agentcache_kernels.gpu.launch import Launch
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
+from agentcache_kernels.gpu.upload import on_device
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "num_splits"])
 def shared_prefix_kernel(
     parts,
     logs,
@@ -60,6 +62,8 @@ def shared_prefix_kernel(
     first = tl.load(items + 3 * item)
     count = tl.load(items + 3 * item + 1)
     split = tl.load(items + 3 * item + 2)
+    if count == 0:
+        return
     table = tables + tl.load(members + first).to(tl.int64) * table_stride
 
     lines = tl.program_id(1) % CHUNKS * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -97,23 +101,45 @@ class SharedItems:
     """Who reads which split together; int32."""
 
     items: Tensor
-    """``[items, 3]``: first member, how many, split."""
+    """``[items, 3]``: first member, how many (0 is nobody: nothing is read), split."""
     members: Tensor
     """Indices of sequences, those of an item side by side."""
     first_splits: Tensor
     """``[sequences]``: the splits of each sequence that items read, from 0 on."""
 
 
-def share_splits(
-    specs: Sequence[SequenceSpec], page_size: int, split: int, most: int, device: torch.device
-) -> SharedItems:
+class SharedSplits(NamedTuple):
+    """What :class:`SharedItems` holds, as the host finds it."""
+
+    items: list[tuple[int, int, int]]
+    members: list[int]
+    first_splits: list[int]
+
+    @property
+    def spared(self) -> int:
+        """Splits that need not be read because another member of their item reads them."""
+        return sum(count - 1 for _, count, _ in self.items)
+
+    @classmethod
+    def none(cls, sequences: int) -> "SharedSplits":
+        """Everybody reads everything."""
+        return cls([], [], [0] * sequences)
+
+    def on(self, device: torch.device) -> SharedItems:
+        """The same where kernels can read it."""
+        return SharedItems(
+            on_device(self.items, torch.int32, device).view(-1, 3),
+            on_device(self.members, torch.int32, device),
+            on_device(self.first_splits, torch.int32, device),
+        )
+
+
+def share_splits(specs: Sequence[SequenceSpec], page_size: int, split: int, most: int) -> SharedSplits:
     """Find the splits that at least two sequences have in common, at most ``most`` of them in one item.
 
     Splits that are not whole pages cannot be compared by pages and are not shared.
     """
-    items: list[tuple[int, int, int]] = []
-    members: list[int] = []
-    firsts = [0] * len(specs)
+    found = SharedSplits.none(len(specs))
     pages = split // page_size
     groups = [list(range(len(specs)))] if split % page_size == 0 else []
     depth = 0
@@ -127,17 +153,12 @@ def share_splits(
             deeper += [together for together in parted.values() if len(together) > 1]
         for together in deeper:
             starts = range(0, len(together), most)
-            items += [(len(members) + start, min(most, len(together) - start), depth) for start in starts]
-            members += together
+            found.items.extend((len(found.members) + at, min(most, len(together) - at), depth) for at in starts)
+            found.members.extend(together)
             for index in together:
-                firsts[index] = depth + 1
+                found.first_splits[index] = depth + 1
         groups, depth = deeper, depth + 1
-    table = torch.tensor(items, dtype=torch.int32).view(-1, 3).to(device)
-    return SharedItems(
-        table,
-        torch.tensor(members, dtype=torch.int32, device=device),
-        torch.tensor(firsts, dtype=torch.int32, device=device),
-    )
+    return found
 
 
 def members_of_item(inputs: AttentionInputs, arch: str | None = None) -> int:

@@ -10,7 +10,7 @@ import torch
 from kernel_cases import FILLINGS, AttentionCase, Shape, close, make_case
 
 from agentcache_kernels import make_attention_batch, paged_attention
-from agentcache_kernels.gpu import AttentionInputs, SequenceSpec, StepAttention, sequences_on
+from agentcache_kernels.gpu import AttentionInputs, AttentionRules, SequenceSpec, StepAttention, sequences_on
 from agentcache_kernels.gpu.decode import Parts, decode_attention, decode_attention_twin
 from agentcache_kernels.gpu.merge import merge, merge_twin
 from agentcache_kernels.gpu.shared_prefix import share_splits, shared_prefix_attention, shared_prefix_twin
@@ -140,7 +140,7 @@ def test_each_kernel_alone_equals_its_twin(device: torch.device) -> None:
         second.pages[:6] = first.pages[:6]  # type: ignore[index]
         case.specs[3] = SequenceSpec(3, 1, 97, list(reversed(first.pages[:7])))
         inputs, sequences = case.inputs(math.nan), sequences_on(device, case.specs, 16)
-        shared = share_splits(case.specs, 16, 32, 2, device)
+        shared = share_splits(case.specs, 16, 32, 2).on(device)
         assert shared.first_splits.tolist() == [3, 3, 2, 0]
         assert sorted(shared.items[:, 1:].tolist()) == [[1, 0], [1, 1], [2, 0], [2, 1], [2, 2]]
         ours, theirs = (Parts.room(inputs, sequences, 32) for _ in range(2))
@@ -190,5 +190,32 @@ def test_pages_beyond_two_to_the_31_elements_are_reached(device: torch.device) -
     outs = []
     for pool, specs in ((far, moved), (case.k_pages, case.specs)):
         inputs = AttentionInputs(case.q, pool, pool, 0.125)
-        outs.append(StepAttention.plan(inputs, specs, split=64).attend(inputs))
+        outs.append(StepAttention.plan(inputs, specs, AttentionRules(64)).attend(inputs))
     assert torch.equal(outs[0], outs[1])
+
+
+def test_sharing_that_spares_too_little_is_left_alone(device: torch.device) -> None:
+    case = make_case(Shape(4, 2, 16, 8), [(1, 70), (1, 80), (1, 90), (1, 30)], device, shared=8)
+    inputs = case.inputs(0.0)
+    spared = 2 * 2 * 2 * 32 * 2 * 16 * 4  # two splits of 32 keys, each by two others; keys and values of 2 heads of 16
+    outs = []
+    for least, items in ((spared, 2), (spared + 1, 0)):
+        step = StepAttention.plan(inputs, case.specs, AttentionRules(32, least_spared=least))
+        assert len(step.shared.items) == items
+        outs.append(step.attend(inputs))
+    close(outs[0], outs[1], 1e-6)
+
+
+def test_an_item_of_nobody_reads_and_writes_nothing(device: torch.device) -> None:
+    """Such items fill up lists of a fixed length."""
+    case = make_case(Shape(4, 2, 16, 8), [(1, 70), (1, 80)], device, shared=8)
+    inputs = case.inputs(math.nan)
+    sequences = sequences_on(device, case.specs, 8)
+    shared = share_splits(case.specs, 8, 32, 2)
+    assert shared.spared == 2
+    shared.items[1:] = [(0, 0, 0), (0, 0, 9)]
+    parts = Parts.room(inputs, sequences, 32)
+    parts.results.fill_(7.0)
+    shared_prefix_attention(inputs, sequences, shared.on(device), parts).run()
+    assert (parts.results[:, :, 1:] == 7.0).all()
+    assert not (parts.results[:, :, 0] == 7.0).any()

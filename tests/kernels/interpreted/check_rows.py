@@ -104,12 +104,29 @@ def test_pages_are_swapped_to_a_store_of_another_size_and_back(device: torch.dev
     page_copy(store, store, []).run()
 
 
+def test_pages_that_lie_one_after_another_are_scattered_over_tensors(device: torch.device) -> None:
+    """How a page travels: all tensors' parts of it in one piece."""
+    ours, before = (pool(device, torch.float16, 5, 3) for _ in range(2))
+    staged = torch.zeros(3, 4, 2, 8, 24, dtype=torch.float16, device=device)
+    room = PagePool.of([staged[:, t].transpose(0, 1) for t in range(4)], device)
+    store = PagePool.of(ours, device)
+    page_copy(store, room, [(4, 1, 8), (2, 0, 8)]).run()
+    assert torch.equal(staged[1], torch.stack([tensor[:, 4] for tensor in before]))
+    assert not staged[2].any()
+    page_copy(room, store, [(1, 0, 8)]).run()
+    for one, other in zip(ours, before):
+        assert torch.equal(one[:, 0], other[:, 4])
+        assert torch.equal(one[:, 1:], other[:, 1:])
+
+
 def test_stores_that_do_not_fit_are_refused(device: torch.device) -> None:
     store = PagePool.of(pool(device, torch.float32, 3, 1), device)
     with pytest.raises(ValueError, match="expected the same but for the number of pages"):
         page_copy(store, PagePool.of([torch.zeros(2, 3, 8, 16, device=device)], device), [(0, 1, 1)])
-    with pytest.raises(ValueError, match="expected contiguous tensors of one shape"):
+    with pytest.raises(ValueError, match="expected tensors of one shape, laid out alike"):
         PagePool.of([store.tensors[0], store.tensors[0][:, :2]], device)
+    with pytest.raises(ValueError, match="expected the slots of a page in one piece"):
+        PagePool.of([torch.zeros(2, 3, 8, 32, device=device)[..., :16]], device)
     with pytest.raises(ValueError, match="expected multiples of 16"):
         PagePool.of([torch.zeros(33, device=device)[1:].view(1, 1, 2, 16)], device)
 

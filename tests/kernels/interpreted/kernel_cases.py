@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agentcache_kernels.gpu import AttentionInputs, Sequences, SequenceSpec, StepAttention, sequences_on
+from agentcache_kernels.gpu import (
+    AttentionInputs,
+    AttentionRules,
+    Sequences,
+    SequenceSpec,
+    StepAttention,
+    sequences_on,
+)
 from agentcache_kernels.gpu.prefill import prefill_attention_twin
 
 FILLINGS = ((math.nan, -1), (1e4, 2**31 - 1), (0.0, 0))
@@ -55,7 +62,7 @@ class AttentionCase:
     def attend(self, filling: tuple[float, int], split: int = SPLIT, one_kernel: bool = False) -> Tensor:
         """All rows, with this in what is not used."""
         inputs = self.inputs(filling[0])
-        step = StepAttention.plan(inputs, self.specs, split=split, one_kernel=one_kernel)
+        step = StepAttention.plan(inputs, self.specs, AttentionRules(split, one_kernel=one_kernel))
         for sequences in (step.prefill, step.decode):
             pad_tables(sequences, self.shape.page_size, filling[1])
         return step.attend(inputs)
