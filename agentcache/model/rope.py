@@ -77,6 +77,11 @@ class RotaryTable:
         self._cos = angles.cos().mul_(scale).to(device=device, dtype=dtype)
         self._sin = angles.sin().mul_(scale).to(device=device, dtype=dtype)
 
+    @property
+    def halves(self) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of all positions, ``[max_position_embeddings, head_dim / 2]`` each."""
+        return self._cos, self._sin
+
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """For int64 ``[tokens]``: two tensors ``[tokens, 1, head_dim]`` for :func:`rotate`."""
         cos = self._cos.index_select(0, positions)

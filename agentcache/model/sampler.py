@@ -53,7 +53,7 @@ def sample(logits: Tensor, sequences: list[Sequence]) -> list[TokenLogprob]:
     best, chosen = logits.max(-1)
     for row in (~best.isfinite()).nonzero().flatten().tolist():
         raise NonFiniteLogitsError(sequences[row])
-    special = [i for i, sequence in enumerate(sequences) if not sequence.params.greedy or _adjusts(sequence.params)]
+    special = [i for i, sequence in enumerate(sequences) if not sequence.params.greedy or adjusts(sequence.params)]
     if special:
         rows = torch.tensor(special, device=logits.device)
         chosen[rows] = _draw(logits[rows].double(), [sequences[i] for i in special])
@@ -93,7 +93,8 @@ def uniform(seed: int, position: int) -> float:
     return float(np.random.Generator(np.random.Philox(key=seed % 2**64, counter=position)).random())
 
 
-def _adjusts(params: SamplingParams) -> bool:
+def adjusts(params: SamplingParams) -> bool:
+    """Whether :func:`adjust` changes anything."""
     return bool(
         params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0 or params.logit_bias
     )
@@ -101,7 +102,7 @@ def _adjusts(params: SamplingParams) -> bool:
 
 def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     """Tokens for rows that need more than the best logit.  float64, so that adding a bias reorders nothing."""
-    _adjust(logits, sequences)
+    adjust(logits, sequences)
     chosen = logits.argmax(-1)
     random = [i for i, sequence in enumerate(sequences) if not sequence.params.greedy]
     if not random:
@@ -126,7 +127,7 @@ def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     return chosen
 
 
-def _adjust(logits: Tensor, sequences: list[Sequence]) -> None:
+def adjust(logits: Tensor, sequences: list[Sequence]) -> None:
     """Penalties, then biases, in place.  Repetition looks at prompt and output, the other two at the output only."""
     seen = _counts(
         logits, sequences, lambda s: s.tokens[0 : len(s.tokens)] if s.params.repetition_penalty != 1.0 else []
