@@ -103,7 +103,11 @@ class SequenceReport:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one step added to one sequence.  The last one carries ``finish_reason`` and ``report``."""
+    """What one step added to one sequence.  The last one carries ``finish_reason`` and ``report``.
+
+    Where text does not decide when a sequence ends (no stop strings), the engine's thread makes none: ``spelled`` is false
+    and ``text`` empty until somebody who reads the outputs in order has made it (``engine.spelling``).
+    """
 
     index: int
     """Which of the ``n`` sequences."""
@@ -118,6 +122,7 @@ class Output:
     report: SequenceReport | None = None
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     error: str | None = None
+    spelled: bool = True
 
 
 class Standing(NamedTuple):
@@ -188,6 +193,7 @@ class Sequence:
     state: SequenceState = SequenceState.WAITING
     lease: Lease | None = None
     text: TextStream | None = None
+    """Made for sequences with stop strings only: for them text decides when they end."""
     cached_tokens: int | None = None
     """Set at the first admission."""
     cached_pages: int = 0

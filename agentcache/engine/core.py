@@ -42,7 +42,7 @@ class EngineCore:
     Args:
         scheduler: queues and pages.
         runner: runs the forward pass and draws tokens.
-        make_text: see ``MakeText``.
+        make_text: see ``MakeText``.  The engine makes text of sequences with stop strings only.
         eos_token_ids: tokens that end a sequence unless its request ignores them.
         bounds: limits that requests are held to.
         clock: seconds; only for figures and for probes of a broken engine, never for decisions about requests.
@@ -90,7 +90,7 @@ class EngineCore:
                 prompt_len=len(request.prompt),
                 max_tokens=room,
                 seed=seed + index,
-                text=self.make_text(request.params.stop),
+                text=self.make_text(request.params.stop) if request.params.stop else None,
             )
             for index in range(request.params.n)
         ]
@@ -242,32 +242,29 @@ class EngineCore:
         token = sample.token
         sequence.tokens.append(token)
         self._time_token(sequence, now)
-        assert sequence.text is not None
+        text = sequence.text
         logprobs = (sample,) if params.logprobs is not None else ()
         if token in params.stop_token_ids or (token in self.eos_token_ids and not params.ignore_eos):
             reason = token if token in params.stop_token_ids else None
-            self._end(
-                sequence, _final(sequence, sequence.text.flush(), FinishReason.STOP, stop_reason=reason, end=token)
-            )
+            held = "" if text is None else text.flush()
+            self._end(sequence, _final(sequence, held, FinishReason.STOP, stop_reason=reason, end=token))
             return
-        delta = sequence.text.push(token)
-        if delta.stopped_by is not None:
-            final = _final(sequence, delta.text, FinishReason.STOP, (token,), logprobs, stop_reason=delta.stopped_by)
+        shown, stopped_by = "", None
+        if text is not None:
+            delta = text.push(token)
+            shown, stopped_by = delta.text, delta.stopped_by
+        if stopped_by is not None:
+            final = _final(sequence, shown, FinishReason.STOP, (token,), logprobs, stop_reason=stopped_by)
             self._end(sequence, final)
         elif sequence.output_len >= sequence.max_tokens:
-            text = delta.text + sequence.text.flush()
-            self._end(sequence, _final(sequence, text, FinishReason.LENGTH, (token,), logprobs))
+            shown += "" if text is None else text.flush()
+            self._end(sequence, _final(sequence, shown, FinishReason.LENGTH, (token,), logprobs))
         else:
-            self._send(
-                sequence,
-                Output(
-                    sequence.index,
-                    delta.text,
-                    (token,),
-                    logprobs,
-                    prompt_logprobs=_first_prompt_logprobs(sequence),
-                ),
+            figures = _first_prompt_logprobs(sequence)
+            output = Output(
+                sequence.index, shown, (token,), logprobs, prompt_logprobs=figures, spelled=text is not None
             )
+            self._send(sequence, output)
 
     def _time_token(self, sequence: Sequence, now: float) -> None:
         self.metrics.counters["generation_tokens"] += 1
@@ -396,6 +393,7 @@ def _final(
         end_token=end,
         report=sequence.report(),
         prompt_logprobs=_first_prompt_logprobs(sequence),
+        spelled=sequence.text is not None,
     )
 
 

@@ -29,6 +29,7 @@ from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.bounds import Bounds, check_request
 from agentcache.engine.core import EngineCore
+from agentcache.engine.spelling import Spelling
 from agentcache.engine.stats import EngineStats
 from agentcache.engine.streams import OutputStream
 from agentcache.errors import AgentCacheError, EngineFailingError, EngineStoppedError, QueueFullError, RequestError
@@ -172,7 +173,11 @@ class AsyncEngine:
         if health.failing:
             raise EngineFailingError(f"{health.reason}; try again later", math.ceil(health.pause))
         loop = asyncio.get_running_loop()
-        stream = OutputStream(params.n, lambda: self._inbox.put(lambda: self._core.abort(request_id)))
+        stream = OutputStream(
+            params.n,
+            abort=lambda: self._inbox.put(lambda: self._core.abort(request_id)),
+            spelling=Spelling(lambda: self._core.make_text(())),
+        )
 
         def sink(output: Output) -> None:
             self._outbox.setdefault(loop, []).append((stream, output))

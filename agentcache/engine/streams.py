@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from agentcache.request import Output
+from agentcache.engine.spelling import Spelling
+from agentcache.request import FinishReason, Output
+
+logger = logging.getLogger(__name__)
 
 
 class OutputStream:
@@ -15,10 +19,20 @@ class OutputStream:
 
     A reader that is slower than the engine gets fewer, longer outputs: what is pending for a sequence is merged, so memory
     is bounded by the reply itself.  Leaving ``async with`` before the end aborts the request.
+
+    Text that the engine did not make is made here as outputs are read.  Where that fails, the sequence ends with an error,
+    and the rest of its request is aborted.
+
+    Args:
+        num_sequences: of the request.
+        abort: ends the request in the engine.
+        spelling: makes the text; not needed where every output comes with its own.
     """
 
-    def __init__(self, num_sequences: int, abort: Callable[[], None]) -> None:
+    def __init__(self, num_sequences: int, abort: Callable[[], None], spelling: Spelling | None = None) -> None:
         self._abort = abort
+        self._spelling = spelling
+        self._failed: set[int] = set()
         self._unfinished = num_sequences
         self._pending: dict[int, Output] = {}
         self._order: deque[int] = deque()
@@ -26,6 +40,8 @@ class OutputStream:
 
     def push(self, output: Output) -> None:
         """On the event loop only."""
+        if output.index in self._failed:
+            return
         waiting = self._pending.get(output.index)
         if waiting is None:
             self._order.append(output.index)
@@ -41,10 +57,22 @@ class OutputStream:
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()
-        output = self._pending.pop(self._order.popleft())
+        output = self._spelled(self._pending.pop(self._order.popleft()))
         if output.finish_reason is not None:
             self._unfinished -= 1
         return output
+
+    def _spelled(self, output: Output) -> Output:
+        if output.spelled or self._spelling is None:
+            return output
+        try:
+            return self._spelling.spell(output)
+        except Exception:
+            logger.exception("tokens of a request did not become text")
+            self._failed.add(output.index)
+            self._abort()
+            reason = "the engine failed to turn a token of this request into text"
+            return Output(output.index, "", finish_reason=FinishReason.ERROR, error=reason)
 
     def abort(self) -> None:
         """End the request within a step; does nothing when it is over."""
@@ -65,4 +93,5 @@ def _merge(first: Output, second: Output) -> Output:
         token_ids=first.token_ids + second.token_ids,
         logprobs=first.logprobs + second.logprobs,
         prompt_logprobs=first.prompt_logprobs or second.prompt_logprobs,
+        spelled=first.spelled and second.spelled,
     )

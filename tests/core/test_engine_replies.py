@@ -6,6 +6,7 @@ import pytest
 from replay import PlainText, continuation
 from test_engine import EOS, ask, make_engine, prompt_of, run
 
+from agentcache.engine.spelling import Spelling
 from agentcache.request import FinishReason
 
 
@@ -46,28 +47,52 @@ def test_a_stop_token_ends_a_sequence_and_is_named_as_the_reason():
     assert (other.finished().finish_reason, other.finished().stop_reason) == (FinishReason.STOP, None)
 
 
+class HoldingBack(PlainText):
+    """Says each token when the next one comes."""
+
+    held = ""
+
+    def push(self, token):
+        delta = super().push(token)
+        before, self.held = self.held, delta.text
+        return replace(delta, text=before)
+
+    def flush(self):
+        held, self.held = self.held, ""
+        return held
+
+
 @pytest.mark.parametrize("eos", [False, True])
-def test_text_that_was_held_back_comes_with_the_end(eos):
-    class HoldingBack(PlainText):
-        held = ""
-
-        def push(self, token):
-            delta = super().push(token)
-            before, self.held = self.held, delta.text
-            return replace(delta, text=before)
-
-        def flush(self):
-            return self.held
-
+@pytest.mark.parametrize("stop", [(), ("never said",)])
+def test_text_that_was_held_back_comes_with_the_end(eos, stop):
     prompt = prompt_of(5)
     said = continuation(prompt, 8)
     assert said[4] not in said[:4]
     engine = make_engine(eos=[said[4]] if eos else [])
     engine.make_text = HoldingBack
-    sink = ask(engine, "a", prompt)
+    sink = ask(engine, "a", prompt, stop=stop)
     run(engine)
     shown = said[:4] if eos else said
-    assert "".join(output.text for output in sink.outputs) == "".join(f"<{token}>" for token in shown)
+    spelling = Spelling(HoldingBack)
+    outputs = [spelling.spell(output) for output in sink.outputs]
+    assert "".join(output.text for output in outputs) == "".join(f"<{token}>" for token in shown)
+    assert all(output.spelled for output in outputs)
+
+
+def test_the_engine_makes_text_only_where_text_decides_when_a_sequence_ends():
+    made = []
+
+    def make_text(stop):
+        made.append(stop)
+        return PlainText(stop)
+
+    engine = make_engine()
+    engine.make_text = make_text
+    plain, stopped = ask(engine, "a", prompt_of(5), n=2), ask(engine, "b", prompt_of(6), stop=("never said",))
+    run(engine)
+    assert made == [("never said",)]
+    assert not any(output.text or output.spelled for output in plain.outputs)
+    assert "".join(o.text for o in stopped.outputs) == "".join(f"<{t}>" for t in continuation(prompt_of(6), 8))
 
 
 def test_log_probabilities_come_with_every_token_or_not_at_all():
