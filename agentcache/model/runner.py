@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
 from itertools import chain
 
 import torch
@@ -44,7 +46,10 @@ class ModelRunner:
             if plan.num_tokens == 0:
                 return StepResult([[] for _ in plan.chunks], [None for _ in plan.chunks])
             hidden = self._forward(plan.chunks)
-            return StepResult(self._samples(plan.chunks, hidden), self._prompt_logprobs(plan.chunks, hidden))
+            return StepResult(
+                self._samples(plan.chunks, hidden),
+                prompt_logprobs(plan.chunks, hidden, self.model.logits, self.device),
+            )
 
     def warm_up(self) -> None:
         """Run a small prompt and a decode row, so that the first request does not pay for what runs only once.
@@ -61,7 +66,7 @@ class ModelRunner:
     def _forward(self, chunks: list[Chunk]) -> Tensor:
         ids = list(chain.from_iterable(chunk.sequence.tokens[chunk.start : chunk.end] for chunk in chunks))
         positions = list(chain.from_iterable(range(chunk.start, chunk.end) for chunk in chunks))
-        slots = list(chain.from_iterable(_slots(chunk, self.kv.page_size) for chunk in chunks))
+        slots = list(chain.from_iterable(write_slots(chunk, self.kv.page_size) for chunk in chunks))
         token_ids, places, targets = torch.tensor([ids, positions, slots], device=self.device).unbind()
         hidden: Tensor = self.model(token_ids, places, targets, self.kv, self._attention(chunks))
         return hidden
@@ -79,7 +84,7 @@ class ModelRunner:
         last_rows: list[int] = []
         row_of: list[int] = []
         sequences: list[Sequence] = []
-        for chunk, row in zip(chunks, _first_rows(chunks), strict=True):
+        for chunk, row in zip(chunks, first_rows(chunks), strict=True):
             if chunk.samples:
                 row_of += [len(last_rows)] * len(chunk.samples)
                 last_rows.append(row + chunk.count - 1)
@@ -92,25 +97,34 @@ class ModelRunner:
         drawn = iter(sample(logits, sequences))
         return [[next(drawn) for _ in chunk.samples] for chunk in chunks]
 
-    def _prompt_logprobs(self, chunks: list[Chunk], hidden: Tensor) -> list[list[TokenLogprob] | None]:
-        entries: list[list[TokenLogprob] | None] = []
-        for chunk, row in zip(chunks, _first_rows(chunks), strict=True):
-            wanted = chunk.sequence.params.prompt_logprobs
-            if wanted is None:
-                entries.append(None)
-                continue
-            # The row at position p says how likely prompt token p + 1 was.
-            following = chunk.sequence.tokens[chunk.start + 1 : min(chunk.end + 1, chunk.sequence.prompt_len)]
-            found: list[TokenLogprob] = []
-            for at in range(0, len(following), _LOGIT_ROWS):
-                targets = torch.tensor(following[at : at + _LOGIT_ROWS], device=self.device)
-                logits = self.model.logits(hidden[row + at : row + at + len(targets)])
-                found += logprobs(logits, targets, [wanted] * len(targets))
-            entries.append(found)
-        return entries
+
+def prompt_logprobs(
+    chunks: list[Chunk], hidden: Tensor, logits_of: Callable[[Tensor], Tensor], device: torch.device
+) -> list[list[TokenLogprob] | None]:
+    """What each chunk's rows say of the prompt tokens after them, where it was asked for.
+
+    Args:
+        hidden: ``[rows, hidden_size]``, the rows of all chunks.
+        logits_of: float32 logits of some of these rows.
+    """
+    entries: list[list[TokenLogprob] | None] = []
+    for chunk, row in zip(chunks, first_rows(chunks), strict=True):
+        wanted = chunk.sequence.params.prompt_logprobs
+        if wanted is None:
+            entries.append(None)
+            continue
+        # The row at position p says how likely prompt token p + 1 was.
+        following = chunk.sequence.tokens[chunk.start + 1 : min(chunk.end + 1, chunk.sequence.prompt_len)]
+        found: list[TokenLogprob] = []
+        for at in range(0, len(following), _LOGIT_ROWS):
+            targets = torch.tensor(following[at : at + _LOGIT_ROWS], device=device)
+            logits = logits_of(hidden[row + at : row + at + len(targets)])
+            found += logprobs(logits, targets, [wanted] * len(targets))
+        entries.append(found)
+    return entries
 
 
-def _first_rows(chunks: list[Chunk]) -> list[int]:
+def first_rows(chunks: Rows[Chunk]) -> list[int]:
     """Row of the step at which each chunk begins."""
     rows, row = [], 0
     for chunk in chunks:
@@ -119,7 +133,7 @@ def _first_rows(chunks: list[Chunk]) -> list[int]:
     return rows
 
 
-def _slots(chunk: Chunk, page_size: int) -> list[int]:
+def write_slots(chunk: Chunk, page_size: int) -> list[int]:
     """Where each row's keys and values go; -1 for positions that have theirs already."""
     written = max(chunk.start, min(chunk.write_from, chunk.end))
     slots = [-1] * (written - chunk.start)
