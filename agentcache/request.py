@@ -101,9 +101,12 @@ class SequenceReport:
     """Of the cached tokens, those that came back from a tier below the device (``host``, ``disk``)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Output:
     """What one step added to one sequence.  The last one carries ``finish_reason`` and ``report``.
+
+    Nobody changes one once it is made; it is not frozen because one is made a token, and a frozen one takes three times as
+    long to make.
 
     Where text does not decide when a sequence ends (no stop strings), the engine's thread makes none: ``spelled`` is false
     and ``text`` empty until somebody who reads the outputs in order has made it (``engine.spelling``).

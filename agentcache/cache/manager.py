@@ -302,10 +302,11 @@ class CacheManager:
         lease.computed = computed
         lease.copying = False
         self._drop_source(lease)
-        self._in_flight.withdraw(lease)
-        if self.enabled:
-            self._publisher.publish(lease, output_from)
-        self._announce(lease)
+        if lease.depth < lease.tokens.num_full_pages:  # else there is no whole page to announce or to publish
+            self._in_flight.withdraw(lease)
+            if self.enabled:
+                self._publisher.publish(lease, output_from)
+            self._announce(lease)
 
     def _fork(self, lease: Lease, tokens: PagedTokens) -> Lease:
         self._must_be_open(lease)

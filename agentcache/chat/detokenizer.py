@@ -5,14 +5,13 @@ from __future__ import annotations
 import codecs
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentcache.chat.tokenizer import Tokenizer, strip_length
 from agentcache.errors import RequestError
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     """Text that is safe to show, and the stop string that ended the text, if one did (the text excludes it)."""
 
     text: str

@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -13,7 +14,7 @@ from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.public import PublicPrefixes
-from agentcache.cache.tiers import HostTier, LowerTiers, Tier
+from agentcache.cache.tiers import HostTier, LowerTiers, PageIO, Tier
 from agentcache.chat.detokenizer import TextStream
 from agentcache.chat.public_prefix import read_public_prefixes
 from agentcache.chat.renderer import ChatRenderer
@@ -29,6 +30,8 @@ from agentcache.model.kv_store import KVStore
 from agentcache.model.loader import load_transformer
 from agentcache.model.quantized_load import WeightFormat
 from agentcache.model.runner import ModelRunner
+from agentcache.model.transformer import Transformer
+from agentcache.scheduler.plan import Runner
 from agentcache.scheduler.policy import POLICIES
 from agentcache.scheduler.preemption import Costs
 from agentcache.scheduler.scheduler import Limits, Scheduler
@@ -37,8 +40,12 @@ from agentcache.settings import Settings
 Progress = Callable[[str], None]
 
 
-def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncEngine:
+def build_engine(settings: Settings, progress: Progress | None = None, *, kernels: bool | None = None) -> AsyncEngine:
     """Load the model, size the pool and wire everything up; the engine is not started yet.
+
+    Args:
+        kernels: run the model on the Triton kernels.  By default a GPU does and a CPU does not; on a CPU they need Triton's
+            interpreter (``TRITON_INTERPRET=1``), and serve for checks only.
 
     Raises:
         UnsupportedModelError: the model cannot be loaded or cached correctly.
@@ -59,10 +66,10 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     )
     config = transformer.config
     max_model_len = _max_model_len(settings, config)
-    num_pages = _num_pages(settings, config, dtype, device, max_model_len)
-    kv = KVStore(config.num_layers, num_pages, settings.page_size, config.num_kv_heads, config.head_dim, dtype, device)
-    runner = ModelRunner(transformer, kv, device)
-    runner.warm_up()
+    on_kernels = device.type == "cuda" if kernels is None else kernels
+    store = _Store(settings.page_size, dtype, device, on_kernels)
+    model = _on_kernels(settings, transformer, store) if on_kernels else _on_torch(settings, transformer, store)
+    kv, num_pages = model.kv, model.kv.num_pages
     tokenizer = Tokenizer.from_folder(files.folder)
     renderer = ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens)
     # Keys and values depend on the weights and the type of numbers: pages never cross those.
@@ -76,7 +83,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
         enabled=settings.prefix_cache,
         quota=settings.namespace_pages,
         public_root=public.root,
-        lower=_lower_tiers(settings, files, kv, numbers, faults),
+        lower=_lower_tiers(settings, files, model, numbers, faults),
         faults=faults,
     )
     limits = Limits(
@@ -94,7 +101,7 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     )
     core = EngineCore(
         scheduler=Scheduler(manager, limits, POLICIES[settings.schedule], _costs(settings)),
-        runner=runner,
+        runner=model.runner,
         make_text=lambda stop: TextStream(tokenizer, stop),
         eos_token_ids=tokenizer.eos_token_ids,
         bounds=bounds,
@@ -113,6 +120,60 @@ def build_engine(settings: Settings, progress: Progress | None = None) -> AsyncE
     )
 
 
+class _Store(NamedTuple):
+    """What all stores of one engine have in common."""
+
+    page_size: int
+    dtype: torch.dtype
+    device: torch.device
+    on_kernels: bool
+
+    def make(self, config: ModelConfig, num_pages: int) -> KVStore:
+        return KVStore(
+            config.num_layers,
+            num_pages,
+            self.page_size,
+            config.num_kv_heads,
+            config.head_dim,
+            self.dtype,
+            self.device,
+            compiled=False if self.on_kernels else None,
+        )
+
+
+class _Model(NamedTuple):
+    """A loaded model over a store."""
+
+    kv: KVStore
+    runner: Runner
+    pages: PageIO
+    when_read: Callable[[], Callable[[], None]] | None
+
+
+def _on_torch(settings: Settings, transformer: Transformer, store: _Store) -> _Model:
+    num_pages = _num_pages(settings, transformer, store)
+    kv = store.make(transformer.config, num_pages)
+    runner = ModelRunner(transformer, kv, store.device)
+    runner.warm_up()
+    return _Model(kv, runner, kv, None)
+
+
+def _on_kernels(settings: Settings, transformer: Transformer, store: _Store) -> _Model:
+    from agentcache.engine.gpu import kernel_options, kernel_parts, measured_pages  # triton, which others do without
+
+    def make(num_pages: int) -> KVStore:
+        return store.make(transformer.config, num_pages)
+
+    options = kernel_options(settings, _max_model_len(settings, transformer.config))
+    if store.device.type == "cuda" and settings.num_pages is None and settings.kv_memory is None:
+        page = _page_bytes(transformer.config, store)
+        num_pages = measured_pages(transformer, make, options, settings.prefill_chunk, page)
+    else:
+        num_pages = _num_pages(settings, transformer, store)
+    parts = kernel_parts(transformer, make, num_pages, options, settings.prefill_chunk)
+    return _Model(parts.kv, parts.runner, parts.pages, parts.pages.when_read)
+
+
 def _public_prefixes(
     settings: Settings, renderer: ChatRenderer, root_base: tuple[str, ...], progress: Progress | None
 ) -> PublicPrefixes:
@@ -129,8 +190,11 @@ def _costs(settings: Settings) -> Costs:
     return Costs(page=1.0 if settings.preempt == "swap" else None)
 
 
-def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, numbers: str, faults: Faults) -> LowerTiers | None:
+def _lower_tiers(
+    settings: Settings, files: ModelFiles, model: _Model, numbers: str, faults: Faults
+) -> LowerTiers | None:
     """Host memory first, then the disk; ``None`` when the settings ask for neither."""
+    kv = model.kv
     tiers: list[Tier] = []
     if settings.host_pages:
         tiers.append(HostTier(settings.host_pages))
@@ -138,7 +202,7 @@ def _lower_tiers(settings: Settings, files: ModelFiles, kv: KVStore, numbers: st
         shape = (len(kv.k), *kv.k[0].shape[:1], *kv.k[0].shape[2:])
         fingerprint = f"{files.revision} {settings.load_format} {numbers} {shape}"
         tiers.append(DiskTier(settings.disk_dir, settings.disk_size, fingerprint, faults))
-    return LowerTiers(tiers, kv, faults) if tiers else None
+    return LowerTiers(tiers, model.pages, faults, model.when_read) if tiers else None
 
 
 def _info(files: ModelFiles, settings: Settings, bounds: Bounds, kv: KVStore) -> EngineInfo:
@@ -170,7 +234,7 @@ def _device(settings: Settings) -> torch.device:
 def _numbers(settings: Settings, dtype: torch.dtype) -> str:
     """In what keys and values are computed."""
     if settings.weights == "native":
-        return str(dtype)
+        return f"{dtype}, batch-invariant" if settings.batch_invariant else str(dtype)
     return f"{dtype}, {settings.weights} weights, {settings.weights_policy}"
 
 
@@ -190,11 +254,14 @@ def _max_model_len(settings: Settings, config: ModelConfig) -> int:
     return settings.max_model_len or longest
 
 
-def _num_pages(
-    settings: Settings, config: ModelConfig, dtype: torch.dtype, device: torch.device, max_model_len: int
-) -> int:
+def _page_bytes(config: ModelConfig, store: _Store) -> int:
+    return KVStore.bytes_per_page(config.num_layers, store.page_size, config.num_kv_heads, config.head_dim, store.dtype)
+
+
+def _num_pages(settings: Settings, transformer: Transformer, store: _Store) -> int:
     """Pages as asked, or as many as fit the memory as asked, or a share of what the machine has."""
-    page = KVStore.bytes_per_page(config.num_layers, settings.page_size, config.num_kv_heads, config.head_dim, dtype)
+    config = transformer.config
+    page = _page_bytes(config, store)
     if settings.num_pages is not None:
         return settings.num_pages
     if settings.kv_memory is not None:
@@ -202,10 +269,7 @@ def _num_pages(
         if pages < 1:
             raise SettingsError(f"--kv-memory {settings.kv_memory} is less than one page of this model ({page} bytes)")
         return pages
-    if device.type == "cuda":
-        free, _total = torch.cuda.mem_get_info(device)
-        return max(1, int(free * 0.85) // page)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # Memory is touched only as pages are used, so this is a bound, not a cost.
-    wanted = max(min(memory // 4, 4 * 2**30), -(-max_model_len // settings.page_size) * page)
+    wanted = max(min(memory // 4, 4 * 2**30), -(-_max_model_len(settings, config) // store.page_size) * page)
     return max(1, min(wanted, memory // 2) // page)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -148,7 +149,8 @@ class EngineCore:
         for sequence, error in plan.failed:
             logger.error("request %s failed in planning", sequence.request.request_id, exc_info=error)
             self._fail(sequence, "the engine failed to get pages for this request")
-        plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is SequenceState.RUNNING]
+        if plan.failed:
+            plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is SequenceState.RUNNING]
         if not plan.chunks:
             return self._probe() or bool(plan.failed)
         loads = any(isinstance(copy, PageLoad) for copy in plan.copies)
@@ -166,13 +168,13 @@ class EngineCore:
                 self._fail(chunk.sequence, "the step that this request was part of failed")
             return True
         self.health.succeeded()
-        self.scheduler.commit(plan)
+        rows = self.scheduler.commit(plan)
         now = self.clock()
         self.metrics.counters["steps"] += 1
-        self.metrics.counters["computed_tokens"] += plan.num_tokens
+        self.metrics.counters["computed_tokens"] += rows
         self.metrics.histograms["step_time_seconds"].observe(now - started)
         if not loads:  # filling pages from below is no prefill
-            self.metrics.prefill.observe(_prompt_rows(plan), plan.num_tokens, now - started)
+            self.metrics.prefill.observe(_prompt_rows(plan), rows, now - started)
         self._emit(plan, result, now)
         return True
 
@@ -220,12 +222,15 @@ class EngineCore:
                 self.metrics.histograms["request_prompt_tokens"].observe(sequence.prompt_len)
 
     def _emit(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        gaps: Counter[float] = Counter()  # since the token before; most of a step have the same
         for chunk, drawn, prompt_logprobs in zip(plan.chunks, result.samples, result.prompt_logprobs, strict=True):
             if prompt_logprobs is not None and chunk.sequence.output_len == 0:
                 _collect(chunk, prompt_logprobs)
             for sequence, sample in zip(chunk.samples, drawn, strict=True):
                 if sequence is not chunk.sequence:
                     sequence.prompt_logprobs = chunk.sequence.prompt_logprobs
+                if sequence.last_token is not None:
+                    gaps[now - sequence.last_token] += 1
                 try:
                     self._accept(sequence, sample, now)
                 except Exception:
@@ -235,13 +240,18 @@ class EngineCore:
                 for sequence in chunk.sequence.request.sequences:  # nothing is drawn, so the followers end here too
                     sequence.prompt_logprobs = chunk.sequence.prompt_logprobs
                     self._end(sequence, _final(sequence, "", FinishReason.LENGTH))
+        for gap, times in gaps.items():
+            self.metrics.histograms["inter_token_latency_seconds"].observe(gap, times)
 
     def _accept(self, sequence: Sequence, sample: TokenLogprob, now: float) -> None:
         """Append a drawn token and tell what it added, or how it ended the sequence."""
-        params = sequence.params
+        params = sequence.request.params
         token = sample.token
         sequence.tokens.append(token)
-        self._time_token(sequence, now)
+        self.metrics.counters["generation_tokens"] += 1
+        if sequence.last_token is None and sequence.index == 0:
+            self.metrics.histograms["time_to_first_token_seconds"].observe(now - sequence.request.arrival)
+        sequence.last_token = now
         text = sequence.text
         logprobs = (sample,) if params.logprobs is not None else ()
         if token in params.stop_token_ids or (token in self.eos_token_ids and not params.ignore_eos):
@@ -265,16 +275,6 @@ class EngineCore:
                 sequence.index, shown, (token,), logprobs, prompt_logprobs=figures, spelled=text is not None
             )
             self._send(sequence, output)
-
-    def _time_token(self, sequence: Sequence, now: float) -> None:
-        self.metrics.counters["generation_tokens"] += 1
-        if sequence.last_token is None:
-            if sequence.index == 0:
-                waited = now - sequence.request.arrival
-                self.metrics.histograms["time_to_first_token_seconds"].observe(waited)
-        else:
-            self.metrics.histograms["inter_token_latency_seconds"].observe(now - sequence.last_token)
-        sequence.last_token = now
 
     # -- endings --------------------------------------------------------------------------------------------------
 
@@ -399,4 +399,5 @@ def _final(
 
 def _prompt_rows(plan: StepPlan) -> int:
     """How many rows of a step are prompt tokens."""
-    return sum(max(0, min(chunk.end, chunk.sequence.prompt_len) - chunk.start) for chunk in plan.chunks)
+    prompts = [chunk for chunk in plan.chunks if chunk.start < chunk.sequence.prompt_len]
+    return sum(min(chunk.end, chunk.sequence.prompt_len) - chunk.start for chunk in prompts)

@@ -30,4 +30,7 @@ class Spelling:
         text = "".join([stream.push(token).text for token in output.token_ids])
         if output.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
             text += stream.flush()
-        return replace(output, text=output.text + text, spelled=True)
+        if output.finish_reason is not None:
+            return replace(output, text=text, spelled=True)
+        figures = output.prompt_logprobs
+        return Output(output.index, text, output.token_ids, output.logprobs, prompt_logprobs=figures)

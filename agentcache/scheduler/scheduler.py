@@ -359,9 +359,14 @@ class Scheduler:
 
     # -- after the step -------------------------------------------------------------------------------------------
 
-    def commit(self, plan: StepPlan) -> None:
-        """The forward pass of ``plan`` is done: publish, and let followers fork off a finished prompt."""
-        self.processed += plan.num_tokens
+    def commit(self, plan: StepPlan) -> int:
+        """The forward pass of ``plan`` is done: publish, and let followers fork off a finished prompt.
+
+        Returns:
+            Rows of the step.
+        """
+        rows = plan.num_tokens
+        self.processed += rows
         for chunk in plan.chunks:
             sequence = chunk.sequence
             lease = _lease(sequence)
@@ -372,6 +377,7 @@ class Scheduler:
                 follower.state = SequenceState.RUNNING
                 follower.cached_tokens = 0  # the prompt of a request counts once
                 insort(self.running, follower, key=_BY_RANK)
+        return rows
 
     def check(self) -> list[str]:
         """What is broken, in sentences; empty when all is well."""

@@ -1,7 +1,5 @@
 """How a reply ends, and what is told of its tokens."""
 
-from dataclasses import replace
-
 import pytest
 from replay import PlainText, continuation
 from test_engine import EOS, ask, make_engine, prompt_of, run
@@ -55,7 +53,7 @@ class HoldingBack(PlainText):
     def push(self, token):
         delta = super().push(token)
         before, self.held = self.held, delta.text
-        return replace(delta, text=before)
+        return delta._replace(text=before)
 
     def flush(self):
         held, self.held = self.held, ""
