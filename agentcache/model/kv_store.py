@@ -11,10 +11,14 @@ import torch
 from agentcache.cache.pages import PageCopy, PageLoad
 from agentcache.cache.tiers import Data
 from agentcache_kernels import copy_pages
+from agentcache_kernels.cpu.available import compiles
 
 
 class KVStore:
     """One pair of tensors per layer: ``k[layer]`` and ``v[layer]``, ``[kv_heads, num_pages, page_size, head_dim]``.
+
+    With ``compiled``, for the kernels in ``agentcache_kernels.cpu``, the memory of keys is in order ``[kv_heads, num_pages,
+    head_dim, page_size]``, so that they read the same dimension of neighbouring keys as one vector; the shape stays.
 
     Memory is reserved but not touched: a page costs real memory once it is written, and what an unwritten slot holds is
     undefined.  Attention never lets such a slot into a result.
@@ -29,11 +33,19 @@ class KVStore:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device,
+        compiled: bool | None = None,
     ) -> None:
         self.num_pages = num_pages
         self.page_size = page_size
         shape = (kv_heads, num_pages, page_size, head_dim)
-        self.k = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+        self.compiled = compiles(device, dtype) if compiled is None else compiled
+        turned = (kv_heads, num_pages, head_dim, page_size)
+        self.k = [
+            torch.empty(turned, dtype=dtype, device=device).transpose(2, 3)
+            if self.compiled
+            else torch.empty(shape, dtype=dtype, device=device)
+            for _ in range(num_layers)
+        ]
         self.v = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,9 @@ from agentcache.model.config import ModelConfig
 from agentcache.model.kv_store import KVStore
 from agentcache.model.rope import rotate
 from agentcache_kernels import AttentionBatch, PageWrites, paged_attention, write_kv
+
+if TYPE_CHECKING:
+    from agentcache_kernels.cpu.linear import PackedWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,19 @@ class Linear(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
         self.outputs = outputs
         self.weight = place.empty(sum(outputs), inputs)
         self.bias = place.empty(sum(outputs)) if bias else None
+        self.packed: PackedWeight | None = None
+
+    def pack(self) -> None:
+        """Keep the weights only in the order that compiled kernels read."""
+        if self.packed is None:
+            self.packed = _packed(self.weight)
+            del self.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight, self.bias)
+        if self.packed is None:
+            return functional.linear(x, self.weight, self.bias)
+        y = self.packed(x)
+        return y if self.bias is None else y.add_(self.bias)
 
     def weight_slots(self, *names: str) -> dict[str, Slot]:
         """Slots of the projections, which the checkpoint stores under ``names``."""
@@ -86,13 +100,27 @@ class Embedding(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy he
         # Intel MKL multiplies the last 1-3 rows of a thread's share in float32 by other code, which rounds differently;
         # multiples of four agree to the last bit, whatever their number (docs/determinism.md).
         self.row_multiple = 4 if place.dtype == torch.float32 and place.device.type == "cpu" else 1
+        self.packed: PackedWeight | None = None
+
+    def pack(self) -> None:
+        """Keep the weights only in the order that compiled kernels read, which take any number of rows."""
+        if self.packed is None:
+            self.packed = _packed(self.weight)
+            self.row_multiple = 1
+            del self.weight
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        return functional.embedding(token_ids, self.weight)
+        return functional.embedding(token_ids, self.weight) if self.packed is None else self.packed.rows(token_ids)
 
     def project(self, hidden: Tensor) -> Tensor:
         """``[rows, vocab_size]``: the tied output layer."""
-        return functional.linear(hidden, self.weight)
+        return functional.linear(hidden, self.weight) if self.packed is None else self.packed(hidden)
+
+
+def _packed(weight: Tensor) -> PackedWeight:
+    from agentcache_kernels.cpu.linear import PackedWeight
+
+    return PackedWeight(weight)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

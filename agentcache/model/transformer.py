@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,6 +13,9 @@ from agentcache.model.kv_store import KVStore
 from agentcache.model.layers import DecoderLayer, Embedding, Linear, Placement, RMSNorm, Slot, Step
 from agentcache.model.rope import RotaryTable
 from agentcache_kernels import AttentionBatch, PageWrites
+
+if TYPE_CHECKING:
+    from agentcache.model.compiled import CompiledDecoder
 
 
 class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
@@ -30,6 +35,7 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
             None if config.tie_word_embeddings else Linear(config.hidden_size, (config.vocab_size,), False, place)
         )
         self.rotary = RotaryTable(config, dtype, device)
+        self._compiled: CompiledDecoder | None = None
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, slots: Tensor, kv: KVStore, batch: AttentionBatch
@@ -43,6 +49,8 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
         Returns:
             ``[tokens, hidden_size]``, after the last norm.
         """
+        if kv.compiled:
+            return self._compiled_decoder()(token_ids, positions, slots, kv, batch)
         rows = token_ids.shape[0]
         padding = self._padding(rows)
         with torch.inference_mode():
@@ -65,6 +73,13 @@ class Transformer(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy 
                 hidden = functional.pad(hidden, (0, 0, 0, padding))
             logits = self.embedding.project(hidden) if self.head is None else self.head(hidden)
             return logits[:rows].float()
+
+    def _compiled_decoder(self) -> CompiledDecoder:
+        if self._compiled is None:
+            from agentcache.model.compiled import CompiledDecoder
+
+            self._compiled = CompiledDecoder(self)
+        return self._compiled
 
     def weight_slots(self) -> dict[str, Slot]:
         """Every tensor that a checkpoint must hold, by its name there, and where it goes."""

@@ -1,0 +1,286 @@
+"""Attention of a step's rows over pages, compiled: pieces of prompts and single rows of many sequences in one call.
+
+Flash attention (Dao et al., 2022) over pages: a *line* is one row's query head.  Keys are cut into blocks at fixed
+positions, and every block gives a line a result, the greatest score and a sum of exponentials, which are merged in order
+of blocks:
+
+::
+
+    positions:    0 ......... 255 | 256 ....... 511 | 512 ....... 767 |
+    line at 600:  [ all seen     ]  [ all seen     ]  [ seen ]              M = max(M, m), O = O * a + o * c, ...
+
+Which keys are in which block follows from positions alone, every number is a chain of the same operations in the same
+order, and hidden keys add zeros.  So a line's bits depend on its query, its position and its keys and values, and neither
+on the cut of the prompt, nor on the company, nor on which thread did the work.
+
+Pieces of prompts are cut into tiles of some rows that walk along their blocks.  Single rows are grouped by blocks: one
+that several sequences hold, because they share their beginning, is read once for all of them, and what the blocks gave is
+merged afterwards (plan.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from agentcache_kernels.cpu.compiling import kernel, part, threads
+from agentcache_kernels.cpu.emit import LANES, copy, exp, exps, greatest, product_tile, scaled, take
+from agentcache_kernels.cpu.plan import CompiledPlan
+from agentcache_kernels.cpu.target import target
+
+_WIDE = target().lanes
+_SCORE_ROWS, _VALUE_ROWS = target().scores[0], target().values[0]
+_VALUE_COLUMNS = target().values[1] * _WIDE
+_NARROW = 4
+
+_score_tile = product_tile(*target().scores, _WIDE)
+_narrow_tile = product_tile(4, 1, _NARROW)
+_single_tile = product_tile(4, 1, 1)
+_value_tile = product_tile(*target().values, _WIDE)
+_vector_tile = product_tile(_VALUE_ROWS, 1, _WIDE)
+
+
+def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor, plan: CompiledPlan, scale: float) -> Tensor:
+    """Float32 ``[tokens, q_heads, head_dim]`` from queries of that shape.
+
+    Args:
+        q: float32, contiguous; rows that ``plan`` does not know give 0.
+        k_pages: float32 ``[kv_heads, num_pages, page_size, head_dim]``, whose memory is in order ``[kv_heads, num_pages,
+            head_dim, page_size]``: the same dimension of a page's keys is one vector.
+        v_pages: float32 ``[kv_heads, num_pages, page_size, head_dim]``, contiguous.
+    """
+    out = torch.empty_like(q) if plan.covers(q.shape[0]) else torch.zeros_like(q)
+    tokens, q_heads, head_dim = q.shape
+    kv_heads, num_pages, page_size, _ = k_pages.shape
+    if tokens == 0 or len(plan.tasks) == 0:
+        return out
+    group = q_heads // kv_heads
+    partial = np.empty((kv_heads, plan.slots * group, head_dim + 2), np.float32)
+    counter = np.zeros(1, np.int64)
+    _attend(
+        q.data_ptr(), out.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(),
+        plan.tasks, plan.rows, plan.pages, partial, counter,
+        kv_heads, group, num_pages, page_size, head_dim, plan.block_tokens, plan.lines // group * group,
+        plan.window, np.float32(scale), threads(),
+    )  # fmt: skip
+    if len(plan.merges):
+        _merge_all(out.data_ptr(), partial, plan.merges, plan.merged_slots, kv_heads, group)
+    return out
+
+
+@part
+def _rows_at_once(lines: int, most: int) -> int:
+    """An even share of lines for each of as few tiles as are needed."""
+    tiles = (lines + most - 1) // most
+    return (lines + tiles - 1) // tiles
+
+
+@part
+def _scores(q: int, lines: int, dim: int, keys: int, page_size: int, scores: int, stride: int) -> None:
+    """Scores of all lines for one page of keys."""
+    column = 0
+    while page_size - column >= _WIDE:
+        size = _rows_at_once(lines, _SCORE_ROWS)
+        for line in range(0, lines, size):
+            _score_tile(
+                min(size, lines - line), q + 4 * line * dim, dim, keys + 4 * column, page_size,
+                scores + 4 * (line * stride + column), stride, dim, 0,
+            )  # fmt: skip
+        column += _WIDE
+    while page_size - column >= _NARROW:
+        for line in range(0, lines, 4):
+            _narrow_tile(
+                min(4, lines - line), q + 4 * line * dim, dim, keys + 4 * column, page_size,
+                scores + 4 * (line * stride + column), stride, dim, 0,
+            )  # fmt: skip
+        column += _NARROW
+    while column < page_size:
+        for line in range(0, lines, 4):
+            _single_tile(
+                min(4, lines - line), q + 4 * line * dim, dim, keys + 4 * column, page_size,
+                scores + 4 * (line * stride + column), stride, dim, 0,
+            )  # fmt: skip
+        column += 1
+
+
+@part
+def _values(
+    weights: int, stride: int, lines: int, values: int, keys: int, dim: int, out: int, ldo: int, more: int
+) -> None:
+    """Add the ``keys`` rows at ``values``, weighted, to every line's result (or begin it, where ``more`` is 0)."""
+    column = 0
+    size = _rows_at_once(lines, _VALUE_ROWS)
+    while dim - column >= _VALUE_COLUMNS:
+        for line in range(0, lines, size):
+            _value_tile(
+                min(size, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
+                out + 4 * (line * ldo + column), ldo, keys, more,
+            )  # fmt: skip
+        column += _VALUE_COLUMNS
+    while dim - column >= _WIDE:
+        for line in range(0, lines, size):
+            _vector_tile(
+                min(size, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
+                out + 4 * (line * ldo + column), ldo, keys, more,
+            )  # fmt: skip
+        column += _WIDE
+    while dim - column >= _NARROW:
+        for line in range(0, lines, 4):
+            _narrow_tile(
+                min(4, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
+                out + 4 * (line * ldo + column), ldo, keys, more,
+            )  # fmt: skip
+        column += _NARROW
+    while column < dim:
+        for line in range(0, lines, 4):
+            _single_tile(
+                min(4, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
+                out + 4 * (line * ldo + column), ldo, keys, more,
+            )  # fmt: skip
+        column += 1
+
+
+@part
+def _block_values(
+    weights: int, stride: int, lines: int, values: int, pages: np.ndarray, first: int, width: int, page_size: int,
+    dim: int, out: int, ldo: int,
+) -> None:  # fmt: skip
+    """Weighted values of a block; pages that lie one behind the other are one run."""
+    key = 0
+    while key < width:
+        begin, page = key, pages[first + key // page_size]
+        key += page_size
+        while key < width and pages[first + key // page_size] == page + (key - begin) // page_size:
+            key += page_size
+        _values(
+            weights + 4 * begin, stride, lines, values + 4 * page * page_size * dim, min(key, width) - begin, dim,
+            out, ldo, begin,
+        )  # fmt: skip
+
+
+@part
+def _weigh(scores: np.ndarray, line: int, low: int, high: int, width: int) -> tuple[float, float]:
+    """Turn the scores of keys ``low .. high`` into weights and the rest, up to ``width``, into 0: greatest score, sum."""
+    vectors = (width + LANES - 1) // LANES
+    for key in range(low):
+        scores[line, key] = -np.inf
+    for key in range(high, vectors * LANES):
+        scores[line, key] = -np.inf
+    address = scores.ctypes.data + 4 * line * scores.shape[1]
+    top = greatest(address, vectors)
+    shift = top if top > -np.inf else np.float32(0)
+    return top, exps(address, vectors, shift)
+
+
+@part
+def _seen(position: int, start: int, width: int, window: int) -> tuple[int, int]:
+    """Which of the ``width`` keys from ``start`` on the row at ``position`` sees: from .. to."""
+    high = max(0, min(position + 1 - start, width))
+    return min(max(0, position + 1 - window - start), high), high
+
+
+@part
+def _begin(line: np.ndarray) -> None:
+    """An empty result: ``[head_dim + 2]``, of which the last two are the greatest score and the sum of exponentials."""
+    line[:] = 0
+    line[len(line) - 2] = -np.inf
+
+
+@part
+def _merge(line: np.ndarray, block: np.ndarray) -> None:
+    """Add a block's result to a line's."""
+    dim = len(line) - 2
+    top = max(line[dim], block[dim])
+    keep, add = exp(line[dim] - top), exp(block[dim] - top)
+    for d in range(dim):
+        line[d] = line[d] * keep + block[d] * add
+    line[dim], line[dim + 1] = top, line[dim + 1] * keep + block[dim + 1] * add
+
+
+@part
+def _finish(line: np.ndarray, out: int) -> None:
+    """Store the weighted mean; 0 where no key was seen."""
+    dim = len(line) - 2
+    total = line[dim + 1]
+    if total != 0:
+        for d in range(dim):
+            line[d] /= total
+    copy(line.ctypes.data, out, dim)
+
+
+@kernel
+def _attend(
+    q: int, out: int, k_pool: int, v_pool: int,
+    tasks: np.ndarray, rows: np.ndarray, pages: np.ndarray, partial: np.ndarray, counter: np.ndarray,
+    kv_heads: int, group: int, num_pages: int, page_size: int, dim: int, block_tokens: int, most_lines: int,
+    window: int, scale: float, workers: int,
+) -> None:  # fmt: skip
+    units = len(tasks) * kv_heads
+    stride = (block_tokens + LANES - 1) // LANES * LANES
+    head_size = num_pages * page_size * dim
+    q_heads = kv_heads * group
+    for _ in prange(workers):
+        ones = np.ones(dim, np.float32)
+        queries = np.empty((most_lines, dim), np.float32)
+        scores = np.empty((most_lines, stride), np.float32)
+        block_results = np.empty((most_lines, dim + 2), np.float32)
+        merged = np.empty((most_lines, dim + 2), np.float32)
+        unit = take(counter.ctypes.data)
+        while unit < units:
+            task, head = unit // kv_heads, unit % kv_heads
+            row0, count, first, last = tasks[task, 0], tasks[task, 1], tasks[task, 2], tasks[task, 3]
+            page0, context, slot = tasks[task, 4], tasks[task, 5], tasks[task, 6]
+            lines = count * group
+            keys, values = k_pool + 4 * head * head_size, v_pool + 4 * head * head_size
+            for line in range(lines):
+                token = rows[row0 + line // group, 0]
+                source = q + 4 * (token * q_heads + head * group + line % group) * dim
+                scaled(source, ones.ctypes.data, queries.ctypes.data + 4 * line * dim, dim, scale)
+                _begin(merged[line])
+            results, offset = block_results, 0
+            if slot >= 0:
+                results, offset = partial[head], slot * group
+            highest = rows[row0 + count - 1, 1]
+            for block in range(first, last):
+                start = block * block_tokens
+                width = min(min(context, highest + 1) - start, block_tokens)
+                page = page0 + (start - first * block_tokens) // page_size
+                for number in range((width + page_size - 1) // page_size):
+                    _scores(
+                        queries.ctypes.data, lines, dim, keys + 4 * pages[page + number] * page_size * dim, page_size,
+                        scores.ctypes.data + 4 * number * page_size, stride,
+                    )  # fmt: skip
+                for line in range(lines):
+                    low, high = _seen(rows[row0 + line // group, 1], start, width, window)
+                    top, total = _weigh(scores, line, low, high, width)
+                    results[offset + line, dim], results[offset + line, dim + 1] = top, total
+                _block_values(
+                    scores.ctypes.data, stride, lines, values, pages, page, width, page_size, dim,
+                    results.ctypes.data + 4 * offset * (dim + 2), dim + 2,
+                )  # fmt: skip
+                if slot < 0:
+                    for line in range(lines):
+                        low, high = _seen(rows[row0 + line // group, 1], start, width, window)
+                        if low < high:
+                            _merge(merged[line], results[line])
+            if slot < 0:
+                for line in range(lines):
+                    token = rows[row0 + line // group, 0]
+                    _finish(merged[line], out + 4 * (token * q_heads + head * group + line % group) * dim)
+            unit = take(counter.ctypes.data)
+
+
+@kernel
+def _merge_all(out: int, partial: np.ndarray, merges: np.ndarray, slots: np.ndarray, kv_heads: int, group: int) -> None:
+    """For each of ``merges`` (token, first, count): put together what the tasks of ``slots[first : first + count]`` gave."""
+    dim = partial.shape[2] - 2
+    heads = kv_heads * group
+    for unit in prange(len(merges) * heads):
+        merge, head = unit // heads, unit % heads
+        line = np.empty(dim + 2, np.float32)
+        _begin(line)
+        for number in range(merges[merge, 1], merges[merge, 1] + merges[merge, 2]):
+            _merge(line, partial[head // group, slots[number] * group + head % group])
+        _finish(line, out + 4 * (merges[merge, 0] * heads + head) * dim)
