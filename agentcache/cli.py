@@ -31,6 +31,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "max_overtakes",
         "look_ahead",
         "preempt",
+        "batch_invariant",
     ),
     "tiers": ("host_pages", "disk_dir", "disk_size", "store", "kv_events", "public_prefix"),
     "http": ("host", "port", "api_keys", "max_body", "tool_parser", "allow_special_tokens", "enable_test_hooks"),

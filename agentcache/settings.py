@@ -88,6 +88,9 @@ class Settings(BaseModel):
     max_waiting: int = Field(1024, ge=1, description="requests that may wait; beyond it 429")
     schedule: Literal["hrrn", "fcfs", "longest-prefix"] = Field("hrrn", description="who is admitted first")
     max_overtakes: int = Field(12, ge=0, description="later requests admitted before a waiting one, per step it needs")
+    batch_invariant: bool = Field(
+        False, description="on a GPU: a reply has the same bits in any company and cache state, as on a CPU; slower"
+    )
     look_ahead: int = Field(64, ge=1, le=65536, description="waiting requests that one step looks up and tries")
     preempt: Literal["recompute", "swap"] = Field(
         "recompute", description="what happens to pages when they run out; swap needs --host-pages"

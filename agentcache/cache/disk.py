@@ -194,6 +194,7 @@ class DiskTier:
         self._shrink()
 
     def _write(self, page: StoredPage) -> int:
+        page.whole()
         header = {
             "key": page.key.hex(),
             "parent": page.parent.hex(),

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -37,12 +37,16 @@ class PageIO(Protocol):
     """Moves the content of device pages; the torch one is ``agentcache.model.kv_store.KVStore``."""
 
     def read_page(self, page: int) -> Data:
-        """A copy of a page's keys and values in host memory."""
+        """A copy of a page's keys and values in host memory, at once or behind the step (``StoredPage.whole``)."""
         ...
 
     def write_page(self, page: int, data: Data) -> None:
         """Fill a page with what ``read_page`` gave."""
         ...
+
+
+def _at_once() -> None:
+    """Nothing has to be waited for."""
 
 
 class StoredPage(NamedTuple):
@@ -52,6 +56,9 @@ class StoredPage(NamedTuple):
     parent: bytes
     tokens: bytes
     data: Data
+    whole: Callable[[], None] = _at_once
+    """Returns once all of ``data`` has arrived.  Whoever reads the bytes calls it, on any thread; whoever gives them back to
+    the device need not, since a device keeps its copies in order."""
 
 
 class TierStats(NamedTuple):
@@ -149,11 +156,19 @@ class LowerTiers:
 
     Args:
         faults: where tests make copying fail.
+        when_read: for an ``io`` that reads behind the step: gives what waits for every page read so far.
     """
 
-    def __init__(self, tiers: Sequence[Tier], io: PageIO, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        tiers: Sequence[Tier],
+        io: PageIO,
+        faults: Faults | None = None,
+        when_read: Callable[[], Callable[[], None]] | None = None,
+    ) -> None:
         self.tiers = tuple(tiers)
         self._io = io
+        self._when_read = when_read
         self._faults = faults or Faults()
         self._durable = any(tier.durable for tier in tiers)
         self.copy_s: float | None = None
@@ -172,7 +187,9 @@ class LowerTiers:
             started = time.perf_counter()
             try:
                 self._faults.trip("host_copy")
-                page = StoredPage(node.key, node.parent.key, node.tokens, self._io.read_page(node.page))
+                data = self._io.read_page(node.page)
+                whole = self._when_read() if self._when_read is not None else _at_once
+                page = StoredPage(node.key, node.parent.key, node.tokens, data, whole)
             except Exception:
                 logger.exception("page %d was not copied to the tiers below", node.page)
                 return

@@ -40,7 +40,7 @@ def load_transformer(
         weights: how layers keep their weights; anything but native needs a CPU and float32.
         progress: is told how the weights are kept, unless they are native.
         load_format: ``auto`` reads the folder's ``*.safetensors``; ``dummy`` fills the weights with random numbers (the
-            same ones every time) from ``config.json`` alone.
+            same ones every time on a kind of device) from ``config.json`` alone.
 
     Raises:
         UnsupportedModelError: the model is not served, or its files are missing, broken, or do not fit ``config.json``;
@@ -103,13 +103,17 @@ def _copy(slot: Slot, name: str, tensor: Tensor, folder: Path) -> None:
 
 
 def _fill_randomly(slots: dict[str, Slot], quantizer: Quantizer | None) -> None:
-    generator = torch.Generator().manual_seed(0)
+    generators: dict[
+        torch.device, torch.Generator
+    ] = {}  # numbers are made where they are needed: a device does so in no time
     for name in list(slots):
         slot = slots.pop(name)
         if name.endswith("norm.weight"):
             slot.target.fill_(1.0)
         else:
-            slot.target.copy_(torch.empty(slot.shape).normal_(std=0.02, generator=generator))
+            device = slot.target.device
+            generator = generators.setdefault(device, torch.Generator(device).manual_seed(0))
+            slot.target.copy_(torch.empty(slot.shape, device=device).normal_(std=0.02, generator=generator))
         del slot
         if quantizer is not None:
             quantizer.filled(name)

@@ -25,7 +25,7 @@ def run(marker: str, *files: Path) -> None:
 
 @pytest.mark.timeout(1200)
 def test_the_kernels_equal_their_twins_on_a_part_of_the_grid() -> None:
-    assert len(CHECKS) == 5
+    assert len(CHECKS) == 6
     run("not kernels", *CHECKS)
 
 

@@ -185,6 +185,13 @@ class DecodeSteps:
         self._sharing = _Sharing(forward, rules)
 
     @property
+    def standing_bytes(self) -> int:
+        """Memory that stays taken: results, and the partial results of the longest contexts inside a graph."""
+        config = self._forward.model.config
+        parts = self._batches[-1] * config.num_heads * self._splits[-1] * (config.head_dim + 1) * 4
+        return int(self._outputs.logits.nbytes) + (0 if self._rules.one_kernel else parts)
+
+    @property
     def shapes(self) -> list[DecodeShape]:
         """What was captured so far."""
         return list(self._steps)

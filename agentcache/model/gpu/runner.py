@@ -83,6 +83,11 @@ class KernelRunner:
                 self._samples(plan.chunks, hidden), prompt_logprobs(plan.chunks, hidden, self._logits, self.device)
             )
 
+    @property
+    def standing_bytes(self) -> int:
+        """See ``DecodeSteps``."""
+        return self.decode.standing_bytes
+
     def warm_up(self, prompt_rows: int) -> None:
         """Compile the kernels and capture the decode steps of short contexts, so that no request waits for it.
 

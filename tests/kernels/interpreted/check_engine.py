@@ -166,6 +166,7 @@ def test_an_open_page_that_was_replaced_is_read_from_its_new_place(model: Transf
     assert [story.step(a=1) for _ in range(6)] == [other.step(a=1) for _ in range(6)]
 
 
+@pytest.mark.kernels
 def test_sampled_penalised_and_biased_rows_share_a_graph(model: Transformer) -> None:
     asked = [
         SamplingParams(temperature=0.0),
@@ -215,6 +216,7 @@ def test_what_a_prompt_is_asked_is_answered_by_either_kind_of_step(model: Transf
     assert len(answers[0][0]) == 5 and answers[0][1] == []
 
 
+@pytest.mark.kernels
 def test_warming_up_captures_every_batch_size_and_writes_nothing(model: Transformer) -> None:
     runner = kernel_runner(model)
     runner.warm_up(40)
