@@ -42,7 +42,7 @@ from agentcache.engine.loop import AsyncEngine
 from agentcache.model.hub import resolve_model
 from agentcache.model.kv_store import KVStore
 from agentcache.model.runner import ModelRunner
-from agentcache.model.sampler import sample
+from agentcache.model.sampler import Scratch, sample
 from agentcache.request import Request, SamplingParams, Sequence, TokenLogprob
 from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
 from agentcache.scheduler.scheduler import Limits, Scheduler
@@ -221,11 +221,13 @@ def time_sampler(args: argparse.Namespace) -> Table:
             temperature=0, repetition_penalty=1.1, presence_penalty=0.5, logit_bias=((5, 1.0),)
         ),
     }
-    mixed = list(kinds.values())
+    mixed, scratch = list(kinds.values()), Scratch()
     for rows in (6, 256):
         for name, params in (kinds | {"all of these": None}).items():
             sequences = [make_sequence(i, 2000, 1900, params or mixed[i % len(mixed)]) for i in range(rows)]
-            table.add_row(str(rows), name, f"{milliseconds(partial(sample, logits[:rows], sequences), 15):.3f}")
+            table.add_row(
+                str(rows), name, f"{milliseconds(partial(sample, logits[:rows], sequences, scratch), 15):.3f}"
+            )
     return table
 
 

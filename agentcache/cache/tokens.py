@@ -97,6 +97,10 @@ class PagedTokens:
             return self._ids[index].tolist()
         return self._ids[index]
 
+    def ids(self, start: int, stop: int) -> array[int]:
+        """A copy of ids ``[start, stop)``, four bytes each: numpy and torch take it as it is."""
+        return self._ids[start:stop]
+
     def append(self, token: int) -> None:
         self._ids.append(token)
 

@@ -7,22 +7,33 @@
 
 A draw is the inverse of the cumulative distribution at a uniform number that depends on (seed, position) only.  Rows are
 worked on independently of each other, so company in the batch and preemption never change a token.
+
+Rows that need more than their best logit are worked on some at a time, in memory that is kept between steps
+(``Scratch``): asking the system for a fresh 100 MB each time takes several times as long as the arithmetic.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Rows
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from agentcache.errors import AgentCacheError
+from agentcache.model.uniform import uniforms
 from agentcache.request import SamplingParams, Sequence, TokenLogprob
 
 _CANDIDATES = 256
 """Filters look at this many best tokens first; few distributions need more, and a full sort costs 30 times as much."""
+_RUN = 256
+"""Probabilities are summed in runs of this many, and only the run that a draw falls into is looked at one by one."""
+_AT_ONCE = 2**18
+"""Logits that are worked on at once, in float64: what fits a processor's second-level cache."""
 
 
 class NonFiniteLogitsError(AgentCacheError):
@@ -36,11 +47,46 @@ class NonFiniteLogitsError(AgentCacheError):
         self.sequence = sequence
 
 
-def sample(logits: Tensor, sequences: list[Sequence]) -> list[TokenLogprob]:
+class Block(NamedTuple):
+    """Rows that are worked on at once, in float64, with room for their probabilities.
+
+    ::
+
+        whole:  | logits: one column a token | -inf |     width: whole runs of ``_RUN``
+        spare:  | .................................. |
+    """
+
+    logits: Tensor
+    whole: Tensor
+    spare: Tensor
+
+
+class Scratch:
+    """The memory of a ``Block``, kept from call to call."""
+
+    def __init__(self) -> None:
+        self._held: Tensor | None = None
+
+    def block(self, rows: int, vocab: int, device: torch.device) -> Block:
+        """Room for ``rows`` rows; logits and spare are undefined."""
+        width = -(-vocab // _RUN) * _RUN
+        held = self._held
+        if held is None or held.shape[1] < rows or held.shape[2] != width or held.device != device:
+            held = self._held = torch.empty(2, rows, width, dtype=torch.float64, device=device)
+        whole, spare = held[0, :rows], held[1, :rows]
+        whole[:, vocab:] = -math.inf
+        return Block(whole[:, :vocab], whole, spare)
+
+
+_Draw: TypeAlias = Callable[[Block, list[Sequence]], Tensor]
+
+
+def sample(logits: Tensor, sequences: list[Sequence], scratch: Scratch | None = None) -> list[TokenLogprob]:
     """Draw the next token of each sequence.
 
     Args:
         logits: float32 ``[len(sequences), vocab]``; -inf bans a token.
+        scratch: memory to work in; a caller that samples again keeps one.
 
     Returns:
         One entry a sequence.  ``logprob`` is NaN and ``top`` empty where ``params.logprobs`` is ``None``.
@@ -50,13 +96,26 @@ def sample(logits: Tensor, sequences: list[Sequence]) -> list[TokenLogprob]:
     """
     if not sequences:
         return []
-    best, chosen = logits.max(-1)
+    chosen = _argmax(logits)
+    best = logits.gather(1, chosen[:, None]).flatten()
     for row in (~best.isfinite()).nonzero().flatten().tolist():
         raise NonFiniteLogitsError(sequences[row])
-    special = [i for i, sequence in enumerate(sequences) if not sequence.params.greedy or adjusts(sequence.params)]
-    if special:
-        rows = torch.tensor(special, device=logits.device)
-        chosen[rows] = _draw(logits[rows].double(), [sequences[i] for i in special])
+    kinds: dict[_Draw, list[int]] = {}
+    for row, sequence in enumerate(sequences):
+        params = sequence.params
+        if not params.greedy:
+            kinds.setdefault(_draw_filtered if _filters(params) else _draw_plain, []).append(row)
+        elif adjusts(params):
+            kinds.setdefault(_best_adjusted, []).append(row)
+    scratch = scratch or Scratch()
+    for draw, rows in kinds.items():
+        for part in _parts(rows, logits.shape[1]):
+            at = torch.tensor(part, device=logits.device)
+            block = scratch.block(len(part), logits.shape[1], logits.device)
+            group = [sequences[row] for row in part]
+            block.logits.copy_(_rows(logits, part))
+            adjust(block.logits, group)
+            chosen[at] = draw(block, group)
     return logprobs(logits, chosen, [sequence.params.logprobs for sequence in sequences])
 
 
@@ -70,103 +129,143 @@ def logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> list[T
     """
     ids: list[int] = tokens.tolist()
     entries = [TokenLogprob(token, math.nan) for token in ids]
-    asked = [i for i, count in enumerate(wanted) if count is not None]
-    if not asked:
-        return entries
-    rows = torch.tensor(asked, device=logits.device)
-    logs = logits[rows].log_softmax(-1)
-    own = logs.gather(1, tokens[rows][:, None]).flatten().tolist()
-    for i, logprob in zip(asked, own, strict=True):
-        entries[i] = TokenLogprob(ids[i], logprob, ())
     # Among equals, which of them topk picks depends on how many are asked for: what a neighbour asks must not change it.
-    for count in {wanted[i] for i in asked} - {0, None}:
-        alike = [place for place, i in enumerate(asked) if wanted[i] == count]
-        top = logs[torch.tensor(alike, device=logs.device)].topk(min(count or 0, logs.shape[1]))
-        for place, values, indices in zip(alike, top.values.tolist(), top.indices.tolist(), strict=True):
-            i = asked[place]
-            entries[i] = TokenLogprob(ids[i], own[place], tuple(zip(indices, values, strict=True)))
+    alike: dict[int, list[int]] = {}
+    for row, count in enumerate(wanted):
+        if count is not None:
+            alike.setdefault(count, []).append(row)
+    for count, rows in alike.items():
+        for part in _parts(rows, logits.shape[1]):
+            at = torch.tensor(part, device=logits.device)
+            logs = _rows(logits, part).log_softmax(-1)
+            own = logs.gather(1, tokens[at][:, None]).flatten().tolist()
+            tops = _best(logs, count) if count else [()] * len(part)
+            for row, logprob, top in zip(part, own, tops, strict=True):
+                entries[row] = TokenLogprob(ids[row], logprob, top)
     return entries
 
 
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that depends on its arguments only (Philox 4x64: Salmon et al., SC 2011)."""
-    return float(np.random.Generator(np.random.Philox(key=seed % 2**64, counter=position)).random())
+def _best(logs: Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:
+    """The ``count`` best tokens of each row, best first."""
+    top = logs.topk(min(count, logs.shape[1]))
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [tuple(zip(indices, values, strict=True)) for indices, values in pairs]
+
+
+def _parts(rows: list[int], vocab: int) -> Iterator[list[int]]:
+    """As many at a time as are worked on at once."""
+    count = max(1, _AT_ONCE // vocab)
+    return (rows[at : at + count] for at in range(0, len(rows), count))
+
+
+def _rows(logits: Tensor, rows: list[int]) -> Tensor:
+    """These rows; no copy of them where they follow each other."""
+    if rows[-1] - rows[0] == len(rows) - 1:  # in ascending order
+        return logits[rows[0] : rows[-1] + 1]
+    return logits[torch.tensor(rows, device=logits.device)]
+
+
+def _argmax(logits: Tensor) -> Tensor:
+    """The first best token of each row, int64 ``[rows]``; numpy's takes a fifth of the time of torch's on a CPU."""
+    if logits.device.type != "cpu" or logits.dtype not in {torch.float32, torch.float64}:
+        return logits.argmax(-1)
+    return torch.from_numpy(logits.numpy().argmax(-1))
 
 
 def adjusts(params: SamplingParams) -> bool:
-    """Whether :func:`adjust` changes anything."""
+    """Whether penalties or biases change the logits."""
     return bool(
         params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0 or params.logit_bias
     )
 
 
-def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
-    """Tokens for rows that need more than the best logit.  float64, so that adding a bias reorders nothing."""
-    adjust(logits, sequences)
-    chosen = logits.argmax(-1)
-    random = [i for i, sequence in enumerate(sequences) if not sequence.params.greedy]
-    if not random:
-        return chosen
-    params = [sequences[i].params for i in random]
-    rows = torch.tensor(random, device=logits.device)
-    scaled = logits[rows] / _column([p.temperature for p in params], logits)
-    draws = _column([uniform(sequences[i].seed, len(sequences[i].tokens)) for i in random], logits)
-    filtered = torch.tensor([p.top_k > 0 or p.top_p < 1 or p.min_p > 0 for p in params], device=logits.device)
-    drawn = torch.empty_like(rows)
-    plain = (~filtered).nonzero().flatten()
-    if len(plain):
-        drawn[plain] = _invert(scaled[plain].softmax(-1), draws[plain])
-    for width in (_CANDIDATES, logits.shape[1]):
-        todo = filtered.nonzero().flatten()
-        if len(todo) == 0:
-            break
-        tokens, done = _draw_filtered(scaled[todo], draws[todo], [params[i] for i in todo.tolist()], width)
-        drawn[todo[done]] = tokens[done]
-        filtered[todo[done]] = False
-    chosen[rows] = drawn
-    return chosen
+def _filters(params: SamplingParams) -> bool:
+    return params.top_k > 0 or params.top_p < 1 or params.min_p > 0
 
 
 def adjust(logits: Tensor, sequences: list[Sequence]) -> None:
-    """Penalties, then biases, in place.  Repetition looks at prompt and output, the other two at the output only."""
-    seen = _counts(
-        logits, sequences, lambda s: s.tokens[0 : len(s.tokens)] if s.params.repetition_penalty != 1.0 else []
-    )
-    if seen is not None:
-        repetition = _column([sequence.params.repetition_penalty for sequence in sequences], logits)
-        penalised = torch.where(logits > 0, logits / repetition, logits * repetition)
-        torch.where(seen > 0, penalised, logits, out=logits)
-    generated = _counts(logits, sequences, _penalised_output)
-    if generated is not None:
-        logits -= generated * _column([sequence.params.frequency_penalty for sequence in sequences], logits)
-        logits -= (generated > 0) * _column([sequence.params.presence_penalty for sequence in sequences], logits)
-    rows = [i for i, sequence in enumerate(sequences) for _ in sequence.params.logit_bias]
+    """Penalties, then biases, in place.  Repetition looks at prompt and output, the other two at the output only.
+
+    Args:
+        logits: float64 ``[len(sequences), vocab]``, so that adding a bias reorders nothing.
+    """
+    rows = [i for i, sequence in enumerate(sequences) if sequence.params.repetition_penalty != 1.0]
     if rows:
+        at, penalty = _spread(
+            rows, [sequences[i].params.repetition_penalty for i in rows], [_ids(sequences[i], 0) for i in rows], logits
+        )
+        old = logits[at]
+        logits[at] = torch.where(old > 0, old / penalty, old * penalty)  # equal for every occurrence of a token
+    rows = [i for i, s in enumerate(sequences) if s.params.frequency_penalty or s.params.presence_penalty]
+    rows = [i for i in rows if sequences[i].output_len]
+    if rows:
+        counted = [np.unique(_ids(sequences[i], sequences[i].prompt_len), return_counts=True) for i in rows]
+        tokens = [ids for ids, _ in counted]
+        at, frequency = _spread(rows, [sequences[i].params.frequency_penalty for i in rows], tokens, logits)
+        _, presence = _spread(rows, [sequences[i].params.presence_penalty for i in rows], tokens, logits)
+        counts = torch.from_numpy(np.concatenate([count for _, count in counted])).to(logits)
+        logits[at] = logits[at] - counts * frequency - presence
+    biased = [i for i, sequence in enumerate(sequences) for _ in sequence.params.logit_bias]
+    if biased:
         pairs = [pair for sequence in sequences for pair in sequence.params.logit_bias]
-        tokens = torch.tensor([token for token, _ in pairs], device=logits.device)
+        ids = torch.tensor([token for token, _ in pairs], device=logits.device)
         values = torch.tensor([bias for _, bias in pairs], dtype=logits.dtype, device=logits.device)
-        logits.index_put_((torch.tensor(rows, device=logits.device), tokens), values, accumulate=True)
+        logits.index_put_((torch.tensor(biased, device=logits.device), ids), values, accumulate=True)
 
 
-def _penalised_output(sequence: Sequence) -> list[int]:
-    params = sequence.params
-    if not params.presence_penalty and not params.frequency_penalty:
-        return []
-    return sequence.tokens[sequence.prompt_len : len(sequence.tokens)]
+def _ids(sequence: Sequence, start: int) -> NDArray[np.uint32]:
+    """The sequence's tokens from ``start`` on."""
+    return np.frombuffer(sequence.tokens.ids(start, len(sequence.tokens)), dtype=np.uint32)
 
 
-def _counts(logits: Tensor, sequences: list[Sequence], tokens_of: Callable[[Sequence], list[int]]) -> Tensor | None:
-    """How often each row's tokens occur, ``[rows, vocab]``; ``None`` when no row has any."""
-    lists = [tokens_of(sequence) for sequence in sequences]
-    tokens = torch.tensor([token for ids in lists for token in ids], dtype=torch.int64, device=logits.device)
-    if len(tokens) == 0:
-        return None
-    rows = torch.arange(len(lists)).repeat_interleave(torch.tensor([len(ids) for ids in lists])).to(logits.device)
-    counts = torch.zeros_like(logits)
-    return counts.index_put_((rows, tokens), torch.ones_like(tokens, dtype=logits.dtype), accumulate=True)
+def _spread(
+    rows: list[int], values: list[float], tokens: Rows[NDArray[Any]], like: Tensor
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Places ``(rows[i], t)`` for each t of ``tokens[i]``, and ``values[i]`` for each of them."""
+    counts = [len(ids) for ids in tokens]
+    ids = torch.from_numpy(np.concatenate(tokens).astype(np.int64)).to(like.device)
+    at = torch.from_numpy(np.repeat(np.array(rows), counts)).to(like.device)
+    return (at, ids), torch.from_numpy(np.repeat(np.array(values), counts)).to(like)
 
 
-def _draw_filtered(scaled: Tensor, draws: Tensor, params: list[SamplingParams], width: int) -> tuple[Tensor, Tensor]:
+# -- ways to choose, all of which may overwrite the block -----------------------------------------------------------
+
+
+def _best_adjusted(block: Block, _sequences: list[Sequence]) -> Tensor:
+    return _argmax(block.logits)
+
+
+def _draw_plain(block: Block, sequences: list[Sequence]) -> Tensor:
+    """A draw from all tokens: first the run that it falls into, then the token in there."""
+    _heat(block.logits, sequences)
+    probs = torch.softmax(block.whole, -1, out=block.spare).unflatten(-1, (-1, _RUN))
+    ends = probs.sum(-1).cumsum(-1)
+    total = ends[:, -1:]
+    target = _below(_uniforms(sequences, total) * total, total)
+    run = torch.searchsorted(ends, target, right=True)
+    before = torch.where(run > 0, ends.gather(1, (run - 1).clamp(min=0)), 0.0)
+    inside = probs.gather(1, run[..., None].expand(-1, -1, _RUN)).squeeze(1)
+    return (run * _RUN).flatten() + _invert(inside, target - before)
+
+
+def _draw_filtered(block: Block, sequences: list[Sequence]) -> Tensor:
+    """A draw from what the filters leave; rows whose filters end beyond the best tokens look at all of them."""
+    logits = block.logits
+    _heat(logits, sequences)
+    draws = _uniforms(sequences, logits)
+    params = [sequence.params for sequence in sequences]
+    tokens, done = _draw_among(logits, draws, params, _CANDIDATES)
+    todo = (~done).nonzero().flatten()
+    if len(todo):
+        tokens[todo], _ = _draw_among(logits[todo], draws[todo], [params[i] for i in todo.tolist()], logits.shape[1])
+    return tokens
+
+
+def _heat(logits: Tensor, sequences: list[Sequence]) -> None:
+    logits.div_(_column([sequence.params.temperature for sequence in sequences], logits))
+
+
+def _draw_among(scaled: Tensor, draws: Tensor, params: list[SamplingParams], width: int) -> tuple[Tensor, Tensor]:
     """Draws within top_k, then top_p of what is left, then min_p, looking at the ``width`` best tokens of each row.
 
     Returns:
@@ -188,15 +287,24 @@ def _draw_filtered(scaled: Tensor, draws: Tensor, params: list[SamplingParams], 
     # Wide enough: the filters ended inside, and the mass that top_p is measured against was seen whole.
     done = (~kept[:, -1]) & torch.tensor([k <= width or k == vocab for k in limits], device=scaled.device)
     done |= torch.tensor([k <= width for k in limits], device=scaled.device)
-    return top.indices.gather(1, _invert(probs * kept, draws)[:, None]).flatten(), done
+    weights = probs * kept
+    return top.indices.gather(1, _invert(weights, draws * weights.cumsum(-1)[:, -1:])[:, None]).flatten(), done
 
 
-def _invert(weights: Tensor, draws: Tensor) -> Tensor:
-    """Index at which the running sum of each row first exceeds ``draws`` (``[rows, 1]``, below 1) times its total."""
+def _invert(weights: Tensor, target: Tensor) -> Tensor:
+    """Index at which the running sum of each row first exceeds ``target`` (``[rows, 1]``), or the last that has weight."""
     sums = weights.cumsum(-1)
-    total = sums[:, -1:]
-    target = torch.minimum(draws * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(sums, target, right=True).flatten()
+    return torch.searchsorted(sums, _below(target, sums[:, -1:]), right=True).flatten()
+
+
+def _below(target: Tensor, total: Tensor) -> Tensor:
+    return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+
+
+def _uniforms(sequences: list[Sequence], like: Tensor) -> Tensor:
+    """``[rows, 1]``: numbers in [0, 1) that depend on seeds and positions only."""
+    numbers = uniforms([s.seed for s in sequences], [len(s.tokens) for s in sequences])
+    return torch.from_numpy(numbers).to(like)[:, None]
 
 
 def _column(values: Iterable[float], like: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from agentcache.cache.tokens import PagedTokens
-from agentcache.model.sampler import NonFiniteLogitsError, sample, uniform
+from agentcache.model.sampler import NonFiniteLogitsError, sample
+from agentcache.model.uniform import uniform
 from agentcache.request import Request, SamplingParams, Sequence, TokenLogprob
 
 VOCAB = 1000

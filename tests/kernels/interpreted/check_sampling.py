@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentcache.model.sampler import uniform
+from agentcache.model.uniform import uniform
 from agentcache_kernels.gpu import Draws, sample_tokens
 from agentcache_kernels.gpu.sampling import sample_twin
 
