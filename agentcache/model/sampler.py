@@ -78,7 +78,8 @@ class Scratch:
         return Block(whole[:, :vocab], whole, spare)
 
 
-_Draw: TypeAlias = Callable[[Block, list[Sequence]], Tensor]
+_Choice: TypeAlias = Callable[[Block, list[Sequence], Tensor], Tensor]
+"""Chooses a token for each row of a block, which it may overwrite, by numbers ``[rows, 1]`` in [0, 1)."""
 
 
 def sample(logits: Tensor, sequences: list[Sequence], scratch: Scratch | None = None) -> list[TokenLogprob]:
@@ -100,23 +101,37 @@ def sample(logits: Tensor, sequences: list[Sequence], scratch: Scratch | None = 
     best = logits.gather(1, chosen[:, None]).flatten()
     for row in (~best.isfinite()).nonzero().flatten().tolist():
         raise NonFiniteLogitsError(sequences[row])
-    kinds: dict[_Draw, list[int]] = {}
+    if kinds := _kinds(sequences):
+        _draw(logits, chosen, sequences, kinds, scratch or Scratch())
+    return logprobs(logits, chosen, [sequence.params.logprobs for sequence in sequences])
+
+
+def _kinds(sequences: list[Sequence]) -> dict[_Choice, list[int]]:
+    """Rows that need more than their best logit, by the way in which their token is chosen."""
+    kinds: dict[_Choice, list[int]] = {}
     for row, sequence in enumerate(sequences):
         params = sequence.params
         if not params.greedy:
             kinds.setdefault(_draw_filtered if _filters(params) else _draw_plain, []).append(row)
         elif adjusts(params):
             kinds.setdefault(_best_adjusted, []).append(row)
-    scratch = scratch or Scratch()
-    for draw, rows in kinds.items():
+    return kinds
+
+
+def _draw(
+    logits: Tensor, chosen: Tensor, sequences: list[Sequence], kinds: dict[_Choice, list[int]], scratch: Scratch
+) -> None:
+    """Put the tokens of these rows into ``chosen``."""
+    numbers = torch.from_numpy(uniforms([s.seed for s in sequences], [len(s.tokens) for s in sequences]))
+    numbers = numbers.to(logits.device)
+    for choose, rows in kinds.items():
         for part in _parts(rows, logits.shape[1]):
             at = torch.tensor(part, device=logits.device)
             block = scratch.block(len(part), logits.shape[1], logits.device)
             group = [sequences[row] for row in part]
             block.logits.copy_(_rows(logits, part))
             adjust(block.logits, group)
-            chosen[at] = draw(block, group)
-    return logprobs(logits, chosen, [sequence.params.logprobs for sequence in sequences])
+            chosen[at] = choose(block, group, numbers[at][:, None])
 
 
 def logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> list[TokenLogprob]:
@@ -228,36 +243,36 @@ def _spread(
     return (at, ids), torch.from_numpy(np.repeat(np.array(values), counts)).to(like)
 
 
-# -- ways to choose, all of which may overwrite the block -----------------------------------------------------------
+# -- ways to choose ------------------------------------------------------------------------------------------------
 
 
-def _best_adjusted(block: Block, _sequences: list[Sequence]) -> Tensor:
+def _best_adjusted(block: Block, _sequences: list[Sequence], _numbers: Tensor) -> Tensor:
     return _argmax(block.logits)
 
 
-def _draw_plain(block: Block, sequences: list[Sequence]) -> Tensor:
+def _draw_plain(block: Block, sequences: list[Sequence], numbers: Tensor) -> Tensor:
     """A draw from all tokens: first the run that it falls into, then the token in there."""
     _heat(block.logits, sequences)
     probs = torch.softmax(block.whole, -1, out=block.spare).unflatten(-1, (-1, _RUN))
     ends = probs.sum(-1).cumsum(-1)
     total = ends[:, -1:]
-    target = _below(_uniforms(sequences, total) * total, total)
+    target = _below(numbers * total, total)
     run = torch.searchsorted(ends, target, right=True)
     before = torch.where(run > 0, ends.gather(1, (run - 1).clamp(min=0)), 0.0)
     inside = probs.gather(1, run[..., None].expand(-1, -1, _RUN)).squeeze(1)
     return (run * _RUN).flatten() + _invert(inside, target - before)
 
 
-def _draw_filtered(block: Block, sequences: list[Sequence]) -> Tensor:
+def _draw_filtered(block: Block, sequences: list[Sequence], numbers: Tensor) -> Tensor:
     """A draw from what the filters leave; rows whose filters end beyond the best tokens look at all of them."""
     logits = block.logits
     _heat(logits, sequences)
-    draws = _uniforms(sequences, logits)
     params = [sequence.params for sequence in sequences]
-    tokens, done = _draw_among(logits, draws, params, _CANDIDATES)
+    tokens, done = _draw_among(logits, numbers, params, _CANDIDATES)
     todo = (~done).nonzero().flatten()
     if len(todo):
-        tokens[todo], _ = _draw_among(logits[todo], draws[todo], [params[i] for i in todo.tolist()], logits.shape[1])
+        wide = [params[i] for i in todo.tolist()]
+        tokens[todo], _ = _draw_among(logits[todo], numbers[todo], wide, logits.shape[1])
     return tokens
 
 
@@ -299,12 +314,6 @@ def _invert(weights: Tensor, target: Tensor) -> Tensor:
 
 def _below(target: Tensor, total: Tensor) -> Tensor:
     return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-
-
-def _uniforms(sequences: list[Sequence], like: Tensor) -> Tensor:
-    """``[rows, 1]``: numbers in [0, 1) that depend on seeds and positions only."""
-    numbers = uniforms([s.seed for s in sequences], [len(s.tokens) for s in sequences])
-    return torch.from_numpy(numbers).to(like)[:, None]
 
 
 def _column(values: Iterable[float], like: Tensor) -> Tensor:
