@@ -5,13 +5,14 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup test test-long test-kernels lint demo bench clean
+.PHONY: help setup test test-long test-kernels gpu-check lint demo bench clean
 
 help:
 	@echo "make demo       serve the default model and run three agents against it, cache on and off"
 	@echo "make test       lint, type-check and test"
 	@echo "make test-long  the suites that take minutes"
 	@echo "make test-kernels  every shape of the Triton kernels, interpreted and compiled for GPUs that need not be there"
+	@echo "make gpu-check  on a machine with a GPU: kernels, speed and the engine, in eight minutes"
 	@echo "make bench      agent workload: agentcache against Hugging Face generate"
 	@echo "make setup      only the virtual environment"
 
@@ -39,6 +40,9 @@ test-long: $(STAMP)
 
 test-kernels: $(STAMP)
 	$(BIN)/python -m pytest tests/kernels -m kernels
+
+gpu-check: $(STAMP)
+	$(BIN)/python bench/gpu_check.py
 
 demo: $(STAMP)
 	@$(BIN)/python examples/agents/demo.py
