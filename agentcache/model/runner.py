@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from itertools import chain
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from agentcache.model.kv_store import KVStore
-from agentcache.model.sampler import logprobs, sample
+from agentcache.model.sampler import Scratch, logprobs, sample
+from agentcache.model.step_rows import step_rows
 from agentcache.model.transformer import Transformer
 from agentcache.request import Sequence, TokenLogprob
 from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
@@ -34,6 +35,7 @@ class ModelRunner:
         self.model = model
         self.kv = kv
         self.device = device
+        self._scratch = Scratch()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Make the copies, run every chunk, sample.  Blocks until the sampled ids are on the host.
@@ -64,10 +66,8 @@ class ModelRunner:
                 self.model.logits(hidden[-1:])
 
     def _forward(self, chunks: list[Chunk]) -> Tensor:
-        ids = list(chain.from_iterable(chunk.sequence.tokens[chunk.start : chunk.end] for chunk in chunks))
-        positions = list(chain.from_iterable(range(chunk.start, chunk.end) for chunk in chunks))
-        slots = list(chain.from_iterable(write_slots(chunk, self.kv.page_size) for chunk in chunks))
-        token_ids, places, targets = torch.tensor([ids, positions, slots], device=self.device).unbind()
+        rows = torch.tensor(step_rows(chunks, self.kv.page_size), device=self.device)
+        token_ids, places, targets = rows.unbind()
         hidden: Tensor = self.model(token_ids, places, targets, self.kv, self._attention(chunks))
         return hidden
 
@@ -94,8 +94,8 @@ class ModelRunner:
         logits = self.model.logits(hidden[torch.tensor(last_rows, device=self.device)])
         if len(row_of) > len(last_rows):  # sequences of one request draw from the same row
             logits = logits[torch.tensor(row_of, device=self.device)]
-        drawn = iter(sample(logits, sequences))
-        return [[next(drawn) for _ in chunk.samples] for chunk in chunks]
+        drawn = iter(sample(logits, sequences, self._scratch))
+        return [list(islice(drawn, len(chunk.samples))) for chunk in chunks]
 
 
 def prompt_logprobs(
@@ -131,11 +131,3 @@ def first_rows(chunks: Rows[Chunk]) -> list[int]:
         rows.append(row)
         row += chunk.count
     return rows
-
-
-def write_slots(chunk: Chunk, page_size: int) -> list[int]:
-    """Where each row's keys and values go; -1 for positions that have theirs already."""
-    written = max(chunk.start, min(chunk.write_from, chunk.end))
-    slots = [-1] * (written - chunk.start)
-    slots += [chunk.pages[p // page_size] * page_size + p % page_size for p in range(written, chunk.end)]
-    return slots

@@ -95,6 +95,7 @@ def make_attention_batch(
             raise ValueError(f"got {len(table)} pages for {context} positions, expected {needed} of {page_size} tokens")
         blank = max(0, count - context)  # rows that lie before position 0 and see nothing
         if count > blank:
-            batch.spans.append(Span(batch.num_tokens + blank, count - blank, context, list(table[:needed])))
+            pages = table[:needed] if isinstance(table, list) else [int(page) for page in table[:needed]]
+            batch.spans.append(Span(batch.num_tokens + blank, count - blank, context, pages))
         batch.num_tokens += count
     return batch

@@ -22,7 +22,7 @@ from agentcache.model.gpu.forward import KernelForward
 from agentcache.model.gpu.graphs import DecodeShape, Recorder, at_least, batch_sizes, split_counts
 from agentcache.model.gpu.packed import Field, Packed
 from agentcache.model.gpu.sampling import COLUMNS, DrawRow
-from agentcache.model.runner import write_slots
+from agentcache.model.step_rows import step_rows
 from agentcache.scheduler.plan import Chunk
 from agentcache_kernels.gpu import AttentionRules, Draws, Sequences, SequenceSpec, StepAttention, sample_tokens
 from agentcache_kernels.gpu.prefill import prefill_blocks, prefill_tiles
@@ -85,9 +85,7 @@ class DecodeStep:
         host, n, size = self._packed.host, len(chunks), self._forward.kv.page_size
         for name, unused in _UNUSED.items():
             host[name][n:] = unused
-        host["token_ids"][:n] = [chunk.sequence.tokens[chunk.start] for chunk in chunks]
-        host["positions"][:n] = [chunk.start for chunk in chunks]
-        host["slots"][:n] = [write_slots(chunk, size)[0] for chunk in chunks]
+        host["token_ids"][:n], host["positions"][:n], host["slots"][:n] = step_rows(chunks, size)
         host["context_lens"][:n] = [chunk.end for chunk in chunks]
         host["query_lens"][:n] = 1
         for row, chunk in enumerate(chunks):

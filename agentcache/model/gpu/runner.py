@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +16,8 @@ from agentcache.model.gpu.graphs import Recorder
 from agentcache.model.gpu.pages import DevicePages
 from agentcache.model.gpu.sampling import adjusted, draw, needs_adjusting, reported
 from agentcache.model.kv_store import KVStore
-from agentcache.model.runner import first_rows, prompt_logprobs, write_slots
+from agentcache.model.runner import first_rows, prompt_logprobs
+from agentcache.model.step_rows import step_rows
 from agentcache.model.transformer import Transformer
 from agentcache.request import Request, SamplingParams, TokenLogprob
 from agentcache.request import Sequence as Sequence_
@@ -128,18 +129,18 @@ class KernelRunner:
 
     def _mixed(self, chunks: Sequence[Chunk]) -> Tensor:
         """``[rows, hidden_size]``: the rows of all chunks, one after another."""
-        ids = list(chain.from_iterable(chunk.sequence.tokens[chunk.start : chunk.end] for chunk in chunks))
-        positions = list(chain.from_iterable(range(chunk.start, chunk.end) for chunk in chunks))
-        slots = list(chain.from_iterable(write_slots(chunk, self.kv.page_size) for chunk in chunks))
-        padding = self._forward.padded(len(ids)) - len(ids)
-        numbers = [ids + [0] * padding, positions + [0] * padding, slots + [-1] * padding]
+        rows = step_rows(chunks, self.kv.page_size)
+        count = rows.shape[1]
+        numbers = np.zeros((3, self._forward.padded(count)), np.int64)
+        numbers[2] = -1  # what pads is written nowhere
+        numbers[:, :count] = rows
         token_ids, places, targets = on_device(numbers, torch.int64, self.device).unbind()
         specs = [
             SequenceSpec(row, chunk.count, chunk.end, chunk.pages)
             for chunk, row in zip(chunks, first_rows(chunks), strict=True)
         ]
-        attention = StepAttention.plan(self._forward.plan_inputs(len(ids) + padding), specs, self._rules)
-        return self._forward.hidden(token_ids, places, targets, attention)[: len(ids)]
+        attention = StepAttention.plan(self._forward.plan_inputs(numbers.shape[1]), specs, self._rules)
+        return self._forward.hidden(token_ids, places, targets, attention)[:count]
 
     def _samples(self, chunks: list[Chunk], hidden: Tensor) -> list[list[TokenLogprob]]:
         rows = [
