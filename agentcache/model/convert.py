@@ -20,7 +20,7 @@ from typing import Any
 
 from agentcache.errors import UnsupportedModelError
 
-FORMAT = "2"
+FORMAT = "3"
 """Part of the fingerprint: raise it whenever the same file would convert differently."""
 
 _MARK = "conversion.json"

@@ -112,7 +112,7 @@ class GGUFFile:
             if not name.startswith("model.layers."):
                 continue
             if (codes := group_codes(torch.from_numpy(tensor.data.copy()), tensor.tensor_type)) is not None:
-                parts = (self._reordered(name, part) for part in (codes.codes, codes.scales, codes.zeros))
+                parts = (self._reordered(name, part) for part in (codes.codes, codes.scales, codes.leasts))
                 yield name, GroupCodes(*parts)
 
     def _weights(self) -> Iterator[tuple[str, Any]]:

@@ -1,13 +1,14 @@
-"""The 4-bit types of GGUF as int4 codes with scales and zeros, without choosing codes anew.
+"""The 4-bit types of GGUF as int4 codes with scales and least weights, without choosing codes anew.
 
 After the layouts that the ggml project documents.  Each says a weight as ``w = d * code + m`` with one ``d`` and ``m`` for
-32 inputs; ours is ``w = (code - 8) * scale + zero``, so ``scale = d`` and ``zero = m + 8 d``::
+32 inputs, as ours do::
 
     Q4_0   32 inputs in 18 bytes:    d | codes 0-15 in the lower halves, 16-31 in the upper        m = -8 d
     Q4_1   32 inputs in 20 bytes:    d | m | codes as above
     Q4_K   256 inputs in 144 bytes:  d | dmin | 8 scales and 8 minima of 6 bits | 8 groups of 32 codes, two groups to 32 bytes
 
-What is lost is the rounding of scales and zeros to bfloat16, at most 1/512 of each.
+Q4_0 and Q4_1 lose nothing: their weights have the very bits that the file means.  Q4_K multiplies its numbers up to more bits
+than float16 has; rounding them moves each by at most 1/2048.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from gguf import GGMLQuantizationType
 from torch import Tensor
 
-from agentcache.model.quantized_codes import CENTRE, GroupCodes
+from agentcache.model.quantized_codes import GroupCodes
 
 
 def group_codes(blocks: Tensor, kind: GGMLQuantizationType) -> GroupCodes | None:
@@ -32,8 +33,8 @@ def group_codes(blocks: Tensor, kind: GGMLQuantizationType) -> GroupCodes | None
         return None
     size = gguf.GGML_QUANT_SIZES[kind][1]
     codes, d, m = _UNPACK[kind](blocks.unflatten(1, (-1, size)))
-    scales, zeros = (part.reshape(blocks.shape[0], -1).bfloat16() for part in (d, m + CENTRE * d))
-    return GroupCodes(codes.reshape(blocks.shape[0], -1), scales, zeros)
+    scales, leasts = (part.reshape(blocks.shape[0], -1).half() for part in (d, m))
+    return GroupCodes(codes.reshape(blocks.shape[0], -1), scales, leasts)
 
 
 _Parts = tuple[Tensor, Tensor, Tensor]
@@ -41,7 +42,7 @@ _Parts = tuple[Tensor, Tensor, Tensor]
 
 def _q4_0(blocks: Tensor) -> _Parts:
     d = _halves(blocks[..., :2])
-    return _lower_then_upper(blocks[..., 2:]), d, -CENTRE * d
+    return _lower_then_upper(blocks[..., 2:]), d, -8 * d
 
 
 def _q4_1(blocks: Tensor) -> _Parts:

@@ -18,19 +18,11 @@ from torch import Tensor, nn
 
 from agentcache.errors import UnsupportedModelError
 from agentcache.model.layers import Embedding, Linear, Slot
-from agentcache.model.quantized import (
-    INPUT_MULTIPLE,
-    OUTPUT_MULTIPLE,
-    HalfEmbedding,
-    Int4Product,
-    Int8Head,
-    Int8Product,
-    QuantizedLinear,
-    Wide,
-)
+from agentcache.model.quantized import HalfEmbedding, Int8Head, QuantizedLinear, Wide, make_product, refusal
 from agentcache.model.quantized_codes import ChannelCodes, GroupCodes, to_channel_codes, to_group_codes
 from agentcache.model.quantized_store import StoredGroups
 from agentcache.model.transformer import Transformer
+from agentcache_kernels.cpu.available import compiles
 
 _NARROW_ROWS = 32
 """Under ``fast``, up to so many rows are multiplied in whole numbers (``bench/weights.py layers`` shows where lines cross)."""
@@ -79,7 +71,10 @@ class Quantizer:
         self._int4 = weights.kind == "int4"
         self._stored = stored
         self._tied = model.config.tie_word_embeddings
-        self._wide = Wide(_NARROW_ROWS, wide_type()) if weights.policy == "fast" else None
+        self._fast = weights.policy == "fast"
+        # A compiled product of many rows is as fast as any in float32.
+        faster = wide_type() is not torch.float32 or not compiles(torch.device("cpu"), torch.float32)
+        self._wide = Wide(_NARROW_ROWS, wide_type()) if self._fast and faster else None
         self.stored_names = stored.names & slots.keys() if self._int4 else frozenset[str]()
         self._counts: Counter[str] = Counter()
         self._places: dict[str, _Place] = {}
@@ -104,8 +99,11 @@ class Quantizer:
     def summary(self) -> str:
         """A sentence for whoever starts the server."""
         parts = [f"{count} {'matrix' if count == 1 else 'matrices'} {text}" for text, count in self._counts.items()]
-        if self._wide is None:
-            policy = "exact: one operator for prompts and replies, so warm equals cold to the last bit"
+        exact = "one operator for prompts and replies, so warm equals cold to the last bit"
+        if not self._fast:
+            policy = f"exact: {exact}"
+        elif self._wide is None:
+            policy = f"fast: on this processor the same as exact, {exact}"
         else:
             number = str(self._wide.dtype).removeprefix("torch.")
             policy = (
@@ -122,9 +120,7 @@ class Quantizer:
             return self._head(place.weights[0], weight)
         parts = zip(place.weights, weight.split(place.layer.outputs), strict=True)
         codes = _joined([self._codes(name, rows) for name, rows in parts])
-        products = [
-            Int8Product(each) if isinstance(each, ChannelCodes) else Int4Product(each, self._wide) for each in codes
-        ]
+        products = [make_product(each, self._wide) for each in codes]
         bias = place.layer.bias
         return QuantizedLinear(products, None if bias is None else bias.data, self._wide)
 
@@ -132,7 +128,7 @@ class Quantizer:
         if name in self.stored_names:
             self._counts["int4 with the codes of the GGUF file"] += 1
             return self._stored.codes(name)
-        fits = weight.shape[0] % OUTPUT_MULTIPLE["int4"] == 0 and weight.shape[1] % INPUT_MULTIPLE["int4"] == 0
+        fits = refusal("int4", *weight.shape) is None
         # Who made a file of mixed types wanted these finer than the others.
         if not self._int4 or self.stored_names or not fits:
             return self._channel_codes(name, weight)
@@ -140,21 +136,18 @@ class Quantizer:
         return to_group_codes(weight)
 
     def _head(self, name: str, weight: Tensor) -> Int8Head:
-        _check_inputs(name, weight)
+        _check_size(name, weight)
         return Int8Head(weight)
 
     def _channel_codes(self, name: str, weight: Tensor) -> ChannelCodes:
-        _check_inputs(name, weight)
+        _check_size(name, weight)
         self._counts["int8, one scale a row"] += 1
         return to_channel_codes(weight)
 
 
-def _check_inputs(name: str, weight: Tensor) -> None:
-    if weight.shape[1] % INPUT_MULTIPLE["int8"]:
-        raise UnsupportedModelError(
-            f"tensor {name} has {weight.shape[1]} inputs, and int8 weights come in multiples of "
-            f"{INPUT_MULTIPLE['int8']}: use --weights native"
-        )
+def _check_size(name: str, weight: Tensor) -> None:
+    if (reason := refusal("int8", *weight.shape)) is not None:
+        raise UnsupportedModelError(f"tensor {name} {reason}: use --weights native")
 
 
 def wide_type() -> torch.dtype:

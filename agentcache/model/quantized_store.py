@@ -1,6 +1,6 @@
 """The 4-bit codes of a GGUF file, beside the weights that were unpacked from it.
 
-One safetensors file with three tensors for each matrix: codes two to a byte, scales, zeros.
+One safetensors file with three tensors for each matrix: codes two to a byte, scales, least weights.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from agentcache.model.quantized_codes import GroupCodes
 
 # Not called model*.safetensors: nobody who opens the folder may take it for weights.
 _FILE = "int4.safetensors"
-_PARTS = ("codes", "scales", "zeros")
+_PARTS = ("codes", "scales", "leasts")
 
 
 def save_groups(folder: Path, groups: Mapping[str, GroupCodes]) -> None:
     """Write the codes of matrices by name."""
     tensors: dict[str, Tensor] = {}
     for name, codes in groups.items():
-        values = (codes.to_bytes(), codes.scales, codes.zeros)
+        values = (codes.to_bytes(), codes.scales, codes.leasts)
         tensors |= {f"{name}.{part}": value.contiguous() for part, value in zip(_PARTS, values, strict=True)}
     save_file(tensors, folder / _FILE)
 
@@ -51,5 +51,5 @@ class StoredGroups:
     def codes(self, name: str) -> GroupCodes:
         """The codes of one of :attr:`names`."""
         with safe_open(self._path, framework="pt") as opened:
-            packed, scales, zeros = (opened.get_tensor(f"{name}.{part}") for part in _PARTS)
-        return GroupCodes.from_bytes(packed, scales, zeros)
+            packed, scales, leasts = (opened.get_tensor(f"{name}.{part}") for part in _PARTS)
+        return GroupCodes.from_bytes(packed, scales, leasts)

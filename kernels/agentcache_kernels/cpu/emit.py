@@ -178,54 +178,80 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
     """
 
     def write(b: Any, m: Value, *rest: Value) -> None:
-        done = b.append_basic_block("done")
-        cases = b.switch(m, done)
-        for count in range(1, rows + 1):
-            block = b.append_basic_block(f"rows{count}")
-            cases.add_case(index(count), block)
-            b.position_at_end(block)
-            _write_tile(Vectors(b, lanes), (count, vectors), rest)
-            b.branch(done)
-        b.position_at_end(done)
+        for_each_count(b, m, rows, lambda count: _write_tile(Vectors(b, lanes), (count, vectors), rest))
 
     return emitted(types.void, [types.int64] * 9, write)
 
 
+def for_each_count(b: Any, m: Value, most: int, write: Callable[[int], None]) -> None:
+    """Write a piece of code for each of 1 .. ``most``, of which the one for ``m`` is run."""
+    done = b.append_basic_block("done")
+    cases = b.switch(m, done)
+    for count in range(1, most + 1):
+        block = b.append_basic_block(f"rows{count}")
+        cases.add_case(index(count), block)
+        b.position_at_end(block)
+        write(count)
+        b.branch(done)
+    b.position_at_end(done)
+
+
 def _write_tile(v: Vectors, size: tuple[int, int], arguments: Sequence[Value]) -> None:
     a, lda, b, ldb, c, ldc, inner, more = arguments
-    rows, vectors = size
-    places = [
-        v.address(c, (v.builder.mul(ldc, index(row)), 1), (column, v.lanes))
-        for row in range(rows)
-        for column in range(vectors)
-    ]
-    goes_on = v.builder.icmp_signed("!=", more, index(0))
-    zero = v.constant(0.0)
-    sums: list[Value] = []
-    with v.builder.if_else(goes_on) as (then, otherwise):
-        with then:
-            held = [v.load(place) for place in places]
-            then_block = v.builder.block
-        with otherwise:
-            other_block = v.builder.block
-    for value in held:
-        phi = v.builder.phi(v.type)
-        phi.add_incoming(value, then_block)
-        phi.add_incoming(zero, other_block)
-        sums.append(phi)
-    starts = [v.address(a, (v.builder.mul(lda, index(row)), 1)) for row in range(rows)]
 
-    def step(k: Value, carried: list[Value]) -> list[Value]:
-        line = v.address(b, (v.builder.mul(k, ldb), 1))
-        columns = [v.load(v.address(line, (column, v.lanes))) for column in range(vectors)]
+    def line(k: Value) -> list[Value]:
+        start = v.address(b, (v.builder.mul(k, ldb), 1))
+        return [v.load(v.address(start, (column, v.lanes))) for column in range(size[1])]
+
+    tile = TileWriter(v, size, (a, lda), (c, ldc))
+    tile.store(v.loop(inner, tile.begin(more), lambda k, sums: tile.step(k, line(k), sums)))
+
+
+class TileWriter:
+    """Writes the parts of a product tile: its results in registers, and what one line of the right side adds to them."""
+
+    def __init__(
+        self, v: Vectors, size: tuple[int, int], left: tuple[Value, Value], result: tuple[Value, Value]
+    ) -> None:
+        self.v = v
+        self.rows, self.vectors = size
+        b = v.builder
+        self._starts = [v.address(left[0], (b.mul(left[1], index(row)), 1)) for row in range(self.rows)]
+        self._places = [
+            v.address(result[0], (b.mul(result[1], index(row)), 1), (column, v.lanes))
+            for row in range(self.rows)
+            for column in range(self.vectors)
+        ]
+
+    def begin(self, more: Value) -> list[Value]:
+        """Zeros, or what the result holds."""
+        b = self.v.builder
+        with b.if_else(b.icmp_signed("!=", more, index(0))) as (then, otherwise):
+            with then:
+                held = [self.v.load(place) for place in self._places]
+                then_block = b.block
+            with otherwise:
+                other_block = b.block
+        sums: list[Value] = []
+        for value in held:
+            phi = b.phi(self.v.type)
+            phi.add_incoming(value, then_block)
+            phi.add_incoming(self.v.constant(0.0), other_block)
+            sums.append(phi)
+        return sums
+
+    def step(self, k: Value, line: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
+        """Add number ``k`` of each row, times ``line``."""
         updated = []
-        for row in range(rows):
-            factor = v.load_splat(v.address(starts[row], (k, 1)))
-            updated += [v.fma(factor, columns[j], carried[row * vectors + j]) for j in range(vectors)]
+        for row, start in enumerate(self._starts):
+            factor = self.v.load_splat(self.v.address(start, (k, 1)))
+            first = row * self.vectors
+            updated += [self.v.fma(factor, line[j], sums[first + j]) for j in range(self.vectors)]
         return updated
 
-    for value, place in zip(v.loop(inner, sums, step), places, strict=True):
-        v.store(value, place)
+    def store(self, sums: Sequence[Value]) -> None:
+        for value, place in zip(sums, self._places, strict=True):
+            self.v.store(value, place)
 
 
 def _write_greatest(b: Any, address: Value, vectors: Value) -> Value:

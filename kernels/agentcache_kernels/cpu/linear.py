@@ -10,8 +10,9 @@
        +---------+                   so that few rows read it once from beginning to end, at the speed of memory
     32 | panel 1 |
 
-A row's result is a chain of fused multiply-adds for each output, whatever the number of rows and threads: rows do not
-depend on each other, and no row is padded.
+Weights are float32, or small whole numbers with scales, which become float32 on the way.  A row's result is a chain of fused
+multiply-adds for each output, whatever the number of rows and threads: rows do not depend on each other, and no row is
+padded.
 """
 
 from __future__ import annotations
@@ -20,40 +21,44 @@ import numpy as np
 import torch
 from numba import prange
 from torch import Tensor
+from torch.nn.functional import pad
 
 from agentcache_kernels.cpu.compiling import kernel, part, threads
 from agentcache_kernels.cpu.emit import copy, product_tile, take
+from agentcache_kernels.cpu.emit_codes import GROUP, int4_expand, int4_tile, int8_expand, int8_tile
 from agentcache_kernels.cpu.target import target
 
+_LANES = target().lanes
 _ROWS = target().weights[0]
-PANEL = target().weights[1] * target().lanes
+PANEL = 2 * _LANES
 """Outputs of a panel."""
 _INNER = 512
 """So many inputs at a time: a piece of a panel and the rows' numbers for it stay in the caches near the core."""
+_FEW_ROWS = min(8, _ROWS)
+"""Up to so many rows codes become numbers in registers only; for more they are written down once, and read for all."""
 
-_tile = product_tile(*target().weights, target().lanes)
+_FLOAT, _INT8, _INT4 = 0, 1, 2
+
+_tile = product_tile(_ROWS, 2, _LANES)
+_tile8 = int8_tile(_FEW_ROWS, _LANES)
+_tile4 = int4_tile(_FEW_ROWS, _LANES)
+_expand8 = int8_expand(_LANES)
+_expand4 = int4_expand(_LANES)
 
 
-class PackedWeight:
-    """Float32 weights ``[outputs, inputs]`` in panels: ``panels`` is ``[ceil(outputs / PANEL), inputs, PANEL]``."""
+class _Packed:
+    """Weights ``[outputs, inputs]`` in ``panels``, of which ``scales`` may say what they stand for."""
 
-    def __init__(self, weight: Tensor) -> None:
-        self.outputs, self.inputs = weight.shape
-        count = -(-self.outputs // PANEL)
-        self.panels = torch.empty(count, self.inputs, PANEL)
-        whole = self.outputs // PANEL
-        self.panels[:whole] = weight[: whole * PANEL].view(whole, PANEL, self.inputs).transpose(1, 2)
-        if whole < count:
-            self.panels[whole] = 0
-            self.panels[whole, :, : self.outputs - whole * PANEL] = weight[whole * PANEL :].t()
+    _kind: int
 
-    def rows(self, numbers: Tensor) -> Tensor:
-        """``weight[numbers]`` ``[len(numbers), inputs]``."""
-        return self.panels[numbers // PANEL, :, numbers % PANEL]
+    def __init__(self, shape: torch.Size, panels: Tensor, scales: Tensor) -> None:
+        self.outputs, self.inputs = shape
+        self.panels = panels
+        self.scales = scales
 
-    def unpacked(self) -> Tensor:
-        """A copy of the weights as they were given."""
-        return self.panels.transpose(1, 2).reshape(-1, self.inputs)[: self.outputs]
+    @property
+    def nbytes(self) -> int:
+        return int(self.panels.nbytes + self.scales.nbytes)
 
     def __call__(self, x: Tensor) -> Tensor:
         """``x @ weight.T``: float32 ``[rows, outputs]`` from float32 ``[rows, inputs]``."""
@@ -63,39 +68,141 @@ class PackedWeight:
         if rows:
             counter = np.zeros(1, np.int64)
             _product(
-                x.data_ptr(), self.panels.data_ptr(), y.data_ptr(), counter.ctypes.data,
-                rows, self.inputs, self.outputs, threads(),
+                self._kind, x.data_ptr(), self.panels.data_ptr(), self.scales.data_ptr(), y.data_ptr(),
+                counter.ctypes.data, rows, self.inputs, self.outputs, threads(),
             )  # fmt: skip
         return y
 
 
+class PackedWeight(_Packed):
+    """Float32 weights: ``panels`` is ``[ceil(outputs / PANEL), inputs, PANEL]``."""
+
+    _kind = _FLOAT
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__(weight.shape, _in_panels(weight), torch.empty(0))
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """``weight[numbers]`` ``[len(numbers), inputs]``."""
+        return self.panels[numbers // PANEL, :, numbers % PANEL]
+
+    def unpacked(self) -> Tensor:
+        """A copy of the weights as they were given."""
+        return self.panels.transpose(1, 2).reshape(-1, self.inputs)[: self.outputs]
+
+
+class PackedInt8(_Packed):
+    """``codes * scales``: int8 ``[outputs, inputs]`` with float32 ``[outputs]``."""
+
+    _kind = _INT8
+
+    def __init__(self, codes: Tensor, scales: Tensor) -> None:
+        super().__init__(codes.shape, _in_panels(codes), _in_panels(scales[:, None]))
+
+
+class PackedInt4(_Packed):
+    """``codes * scales + leasts``: uint8 0 .. 15 ``[outputs, inputs]`` with float16 ``[outputs, inputs / 32]`` twice."""
+
+    _kind = _INT4
+
+    def __init__(self, codes: Tensor, scales: Tensor, leasts: Tensor) -> None:
+        panels = _in_panels(codes)
+        pairs = torch.stack((_in_panels(scales), _in_panels(leasts)), 2)  # [panels, groups, 2, PANEL]
+        super().__init__(codes.shape, panels[..., :_LANES] | panels[..., _LANES:] << 4, pairs)
+
+
+def _in_panels(matrix: Tensor) -> Tensor:
+    """``[outputs, inputs]`` as ``[ceil(outputs / PANEL), inputs, PANEL]``, filled up with zeros."""
+    outputs, inputs = matrix.shape
+    panels = matrix.new_empty(-(-outputs // PANEL), inputs, PANEL)
+    whole = outputs // PANEL
+    panels[:whole] = matrix[: whole * PANEL].view(whole, PANEL, inputs).transpose(1, 2)
+    if outputs % PANEL:
+        panels[whole] = pad(matrix[whole * PANEL :].t(), (0, PANEL - outputs % PANEL))
+    return panels
+
+
 @part
-def _panel(x: int, panel: int, y: int, ldy: int, rows: int, inputs: int) -> None:
-    """All rows of one panel, its inputs piece by piece."""
-    groups = (rows + _ROWS - 1) // _ROWS
-    size = (rows + groups - 1) // groups  # even groups: a last one of few rows would read the panel for little
+def _even_share(rows: int, most: int) -> int:
+    """Rows of a tile: a last tile of few rows would read the panel for little."""
+    tiles = (rows + most - 1) // most
+    return (rows + tiles - 1) // tiles
+
+
+@part
+def _float_piece(x: int, inputs: int, piece: int, y: int, ldy: int, rows: int, count: int, more: int) -> None:
+    """All rows, for ``count`` inputs of a panel."""
+    size = _even_share(rows, _ROWS)
+    for row in range(0, rows, size):
+        _tile(
+            min(size, rows - row), x + 4 * row * inputs, inputs, piece, PANEL, y + 4 * row * ldy, ldy, count, more
+        )  # fmt: skip
+
+
+@part
+def _float_panel(x: int, panel: int, y: int, ldy: int, rows: int, inputs: int) -> None:
     for inner in range(0, inputs, _INNER):
         count = min(_INNER, inputs - inner)
-        for row in range(0, rows, size):
-            _tile(
-                min(size, rows - row), x + 4 * (row * inputs + inner), inputs, panel + 4 * inner * PANEL, PANEL,
-                y + 4 * row * ldy, ldy, count, inner,
-            )  # fmt: skip
+        _float_piece(x + 4 * inner, inputs, panel + 4 * inner * PANEL, y, ldy, rows, count, inner)
+
+
+@part
+def _code_panel(kind: int, x: int, panel: int, scales: int, y: int, ldy: int, rows: int, inputs: int) -> None:
+    if rows <= _FEW_ROWS:
+        if kind == _INT8:
+            _tile8(rows, x, inputs, panel, scales, y, ldy, inputs, 0)
+        else:
+            _tile4(rows, x, inputs, panel, scales, y, ldy, inputs, 0)
+        return
+    piece = np.empty(_INNER * PANEL, np.float32)
+    for inner in range(0, inputs, _INNER):
+        count = min(_INNER, inputs - inner)
+        if kind == _INT8:
+            _expand8(panel + inner * PANEL, scales, piece.ctypes.data, count)
+        else:
+            _expand4(panel + inner * _LANES, scales + 4 * PANEL * (inner // GROUP), piece.ctypes.data, count)
+        _float_piece(x + 4 * inner, inputs, piece.ctypes.data, y, ldy, rows, count, inner)
+
+
+@part
+def _panel(kind: int, x: int, panels: int, scales: int, number: int, y: int, ldy: int, rows: int, inputs: int) -> None:
+    """All rows of one panel, its inputs piece by piece."""
+    if kind == _FLOAT:
+        _float_panel(x, panels + 4 * number * inputs * PANEL, y, ldy, rows, inputs)
+    elif kind == _INT8:
+        _code_panel(
+            kind, x, panels + number * inputs * PANEL, scales + 4 * number * PANEL, y, ldy, rows, inputs
+        )  # fmt: skip
+    else:
+        _code_panel(
+            kind, x, panels + number * inputs * _LANES, scales + 4 * number * (inputs // GROUP) * PANEL,
+            y, ldy, rows, inputs,
+        )  # fmt: skip
 
 
 @kernel
-def _product(x: int, panels: int, y: int, counter: int, rows: int, inputs: int, outputs: int, workers: int) -> None:
+def _product(
+    kind: int,
+    x: int,
+    panels: int,
+    scales: int,
+    y: int,
+    counter: int,
+    rows: int,
+    inputs: int,
+    outputs: int,
+    workers: int,
+) -> None:
     count = (outputs + PANEL - 1) // PANEL
     for _ in prange(workers):
         panel = take(counter)
         while panel < count:
-            start = panels + 4 * panel * inputs * PANEL
             width = min(PANEL, outputs - panel * PANEL)
             if width == PANEL:
-                _panel(x, start, y + 4 * panel * PANEL, outputs, rows, inputs)
+                _panel(kind, x, panels, scales, panel, y + 4 * panel * PANEL, outputs, rows, inputs)
             else:
                 whole = np.empty((rows, PANEL), np.float32)
-                _panel(x, start, whole.ctypes.data, PANEL, rows, inputs)
+                _panel(kind, x, panels, scales, panel, whole.ctypes.data, PANEL, rows, inputs)
                 for row in range(rows):
                     copy(whole.ctypes.data + 4 * row * PANEL, y + 4 * (row * outputs + panel * PANEL), width)
             panel = take(counter)
