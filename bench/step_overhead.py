@@ -148,7 +148,13 @@ def time_loop(args: argparse.Namespace) -> Table:
     files = resolve_model(args.model, default_home(), progress=print)
     tokenizer = Tokenizer.from_folder(files.folder)
     table = Table("running", "waiting", "stop strings", "engine's thread, ms a step", "event loop, ms a step", box=None)
-    for load in (Load(6, 0, 300), Load(6, 300, 300), Load(256, 0, 60), Load(256, 300, 60), Load(256, 0, 60, stop=True)):
+    for load in (
+        Load(6, 0, 300),
+        Load(6, 300, 300),
+        Load(256, 0, 200),
+        Load(256, 300, 200),
+        Load(256, 0, 200, stop=True),
+    ):
         engine, reading = asyncio.run(decode(load, tokenizer, args.step_ms / 1e3))
         stop = "yes" if load.stop else "no"
         table.add_row(str(load.running), str(load.waiting), stop, f"{engine:.3f}", f"{reading:.3f}")

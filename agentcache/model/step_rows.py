@@ -20,7 +20,8 @@ def step_rows(chunks: Sequence[Chunk], page_size: int) -> NDArray[np.int64]:
     """
     if all(chunk.count == 1 for chunk in chunks):
         singles = np.array([_single_row(chunk, page_size) for chunk in chunks], np.int64)
-        return singles.reshape(-1, 3).transpose()
+        columns: NDArray[np.int64] = singles.reshape(-1, 3).T
+        return columns
     rows = np.empty((3, sum(chunk.count for chunk in chunks)), np.int64)
     first = 0
     for chunk in chunks:
