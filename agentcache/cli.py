@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -143,15 +145,30 @@ def _serve(options: argparse.Namespace) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Each text is tokenised on the thread of its own request, so that a short one never queues behind two long ones.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        from agentcache.engine.build import build_engine
-        from agentcache.server.app import run_server
-    except ModuleNotFoundError as error:
-        raise AgentCacheError(
-            f"serving needs the extra packages, and {error.name} is not installed: pip install 'agentcache[serve]'"
-        ) from None
-    engine = _with_progress(lambda progress: build_engine(settings, progress=progress))
+    with _made_to_stay():
+        try:
+            from agentcache.engine.build import build_engine
+            from agentcache.server.app import run_server
+        except ModuleNotFoundError as error:
+            raise AgentCacheError(
+                f"serving needs the extra packages, and {error.name} is not installed: pip install 'agentcache[serve]'"
+            ) from None
+        engine = _with_progress(lambda progress: build_engine(settings, progress=progress))
     return run_server(engine, settings)
+
+
+@contextmanager
+def _made_to_stay() -> Iterator[None]:
+    """For what is made at start and lives as long as the process: the garbage collector never looks at it.
+
+    Otherwise each full collection walks all of torch, which takes 0.2 s on a slow core, in the middle of everybody's reply.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _with_progress(work: Callable[[Callable[[str], None]], T]) -> T:
