@@ -89,6 +89,9 @@ def compile_launch(launch: Launch, chip: Chip) -> Figures:
             signature[name] = "i32" if value < 2**31 else "i64"
             if value % 16:
                 continue
+        parameter = launch.kernel.params[index]
+        if parameter.do_not_specialize or parameter.do_not_specialize_on_alignment:
+            continue
         attributes[index,] = [["tt.divisibility", 16]]
     source = ASTSource(launch.kernel, signature, dict(launch.constants), attributes)
     options = {

@@ -43,26 +43,22 @@ class Rerun:
 class CudaGraphs:
     """CUDA graphs that share one pool of memory: only one of them runs at a time, and none leaves results there."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, body: Callable[[], None]) -> Callable[[], None]:
         # The first run compiles kernels and makes the libraries allocate what they need, which cannot be captured.
-        main, side = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
-            body()
-        main.wait_stream(side)
+        body()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Other threads (of the disk tier) may wait for events of theirs meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             body()
         replay: Callable[[], None] = graph.replay
         return replay
 
 
 def recorder_of(device: torch.device) -> Recorder:
-    return CudaGraphs(device) if device.type == "cuda" else Rerun()
+    return CudaGraphs() if device.type == "cuda" else Rerun()
 
 
 def batch_sizes(most: int) -> list[int]:

@@ -52,7 +52,7 @@ class DevicePages:
         """Copy and fill pages, as if in order.  Called once before every step: pages that are on their way out are not
         written before they have left."""
         self._side.main_waits()
-        self._loading = []  # the step before has ended, and with it the transfers it began with
+        self._loading = []  # torch keeps pinned memory until copies out of it have ended
         for is_load, run in groupby(copies, key=lambda step: isinstance(step, PageLoad)):
             steps = list(run)
             if is_load:
@@ -61,6 +61,10 @@ class DevicePages:
                 continue
             for wave in copy_waves([(copy.source, copy.target, copy.tokens) for copy in steps]):  # type: ignore[union-attr]
                 page_copy(self._pool, self._pool, wave).run()
+
+    def warm_up(self) -> None:
+        """Compile the kernel: page 0 goes out, comes back to itself, and is copied onto itself."""
+        self.copy([PageLoad(0, self.read_page(0)), PageCopy(0, 0, self._kv.page_size)])
 
     def read_page(self, page: int) -> memoryview:
         """A copy of one page in pinned memory, whole once :meth:`when_read` says so."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ class KernelRunner:
                 return StepResult([[] for _ in plan.chunks], [None for _ in plan.chunks])
             if self.decode.serves(plan.chunks):
                 return self._decode(plan.chunks)
-            hidden = self._mixed(plan.chunks)
+            hidden = self._mixed(plan.chunks, self._rules)
             return StepResult(
                 self._samples(plan.chunks, hidden), prompt_logprobs(plan.chunks, hidden, self._logits, self.device)
             )
@@ -92,26 +92,29 @@ class KernelRunner:
     def warm_up(self, prompt_rows: int) -> None:
         """Compile the kernels and capture the decode steps of short contexts, so that no request waits for it.
 
-        Nothing is written: pages are read as they lie there, and the results are dropped.
+        Nothing changes: pages are read as they lie there, and the results are dropped.
         """
+        self.pages.warm_up()
         held = self.kv.num_pages * self.kv.page_size
         self.run_largest(min(prompt_rows, held))
         for batch in self.decode.batches:
-            chunks = [_read_only(1, [0]) for _ in range(batch)]
+            chunks = [_read_only(0, 1, [0]) for _ in range(batch)]
             with torch.inference_mode():
                 self.decode.run(chunks)
 
     def run_largest(self, prompt_rows: int) -> None:
-        """A step as large as any, which reads pages and writes none.
+        """A step as large as any, through every kernel, which reads pages and writes none.
 
         ::
 
-            rows:  | a prompt ......... | one row | one row | ... max_running
+            rows:  | a prompt ......... | one row | one row | ... max_running      these share a split
         """
-        pages = list(range(-(-prompt_rows // self.kv.page_size)))
-        chunks = [_read_only(prompt_rows, pages), *(_read_only(1, [0]) for _ in range(self.options.max_running))]
+        size = self.kv.page_size
+        context = min(self.options.split + 1, self.options.max_context)
+        chunks = [_read_only(0, prompt_rows, list(range(-(-prompt_rows // size))))]
+        chunks += [_read_only(context - 1, 1, [0] * -(-context // size)) for _ in range(self.options.max_running)]
         with torch.inference_mode():
-            hidden = self._mixed(chunks)
+            hidden = self._mixed(chunks, replace(self._rules, least_spared=0))
             logits = self._logits(hidden[: self.options.max_running])
             draw(logits, [chunk.sequence for chunk in chunks[: len(logits)]])
 
@@ -127,7 +130,7 @@ class KernelRunner:
         ]
         return StepResult([[entry] for entry in drawn], of_prompts)
 
-    def _mixed(self, chunks: Sequence[Chunk]) -> Tensor:
+    def _mixed(self, chunks: Sequence[Chunk], rules: AttentionRules) -> Tensor:
         """``[rows, hidden_size]``: the rows of all chunks, one after another."""
         rows = step_rows(chunks, self.kv.page_size)
         count = rows.shape[1]
@@ -139,7 +142,7 @@ class KernelRunner:
             SequenceSpec(row, chunk.count, chunk.end, chunk.pages)
             for chunk, row in zip(chunks, first_rows(chunks), strict=True)
         ]
-        attention = StepAttention.plan(self._forward.plan_inputs(numbers.shape[1]), specs, self._rules)
+        attention = StepAttention.plan(self._forward.plan_inputs(numbers.shape[1]), specs, rules)
         return self._forward.hidden(token_ids, places, targets, attention)[:count]
 
     def _samples(self, chunks: list[Chunk], hidden: Tensor) -> list[list[TokenLogprob]]:
@@ -166,9 +169,9 @@ class KernelRunner:
         return self._forward.logits(hidden)[:rows]
 
 
-def _read_only(rows: int, pages: list[int]) -> Chunk:
+def _read_only(start: int, rows: int, pages: list[int]) -> Chunk:
     """Rows of nobody that read ``pages`` and write nothing."""
-    params = SamplingParams(temperature=0.0)
-    request = Request("warm-up", [0], params, b"", lambda _: None)
-    sequence = Sequence_(request, 0, PagedTokens([0] * rows, 1, b""), prompt_len=rows, max_tokens=1, seed=0)
-    return Chunk(sequence, 0, rows, write_from=rows, pages=pages, samples=(sequence,))
+    end = start + rows
+    request = Request("warm-up", [0], SamplingParams(temperature=0.0), b"", lambda _: None)
+    sequence = Sequence_(request, 0, PagedTokens([0] * end, 1, b""), prompt_len=end, max_tokens=1, seed=0)
+    return Chunk(sequence, start, rows, write_from=end, pages=pages, samples=(sequence,))

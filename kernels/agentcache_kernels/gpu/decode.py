@@ -15,17 +15,16 @@ import math
 from dataclasses import dataclass
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, gathered
-from agentcache_kernels.gpu.launch import Launch
+from agentcache_kernels.gpu.launch import Launch, host_lists
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
-@triton.jit(do_not_specialize=["table_stride", "num_splits"])
+@host_lists("first_splits", "rows", "context_lens", "tables", numbers=("table_stride", "num_splits"))
 def decode_attention_kernel(
     parts,
     logs,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import triton
+
 from agentcache_kernels.gpu.tuning import Blocks
 
 
@@ -32,6 +34,15 @@ class Launch:
             num_stages=self.blocks.stages,
             enable_fp_fusion=self.fused,
         )
+
+
+def host_lists(*pointers: str, numbers: tuple[str, ...] = ()) -> Any:
+    """``triton.jit`` for a kernel some of whose arguments change from step to step.
+
+    Lists that the host made begin anywhere in a larger transfer, and widths of tables vary: were kernels compiled for each
+    alignment and each multiple of 16, steps would wait for the compiler long after the first one.
+    """
+    return triton.jit(do_not_specialize=numbers, do_not_specialize_on_alignment=pointers)
 
 
 def power_of_two(number: int) -> int:

@@ -13,17 +13,16 @@ Rabe and Staats, "Self-attention does not need O(n^2) memory", 2021; Dao et al.,
 import math
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from agentcache_kernels.gpu.decode import Parts
 from agentcache_kernels.gpu.inputs import Sequences
-from agentcache_kernels.gpu.launch import Launch, power_of_two
+from agentcache_kernels.gpu.launch import Launch, host_lists, power_of_two
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
-@triton.jit(do_not_specialize=["num_splits"])
+@host_lists("rows", "context_lens", numbers=("num_splits",))
 def merge_kernel(
     out,
     parts,

@@ -14,18 +14,17 @@ A row's result depends on its query, its position and its keys alone, not on how
 import math
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
-from agentcache_kernels.gpu.launch import Launch
+from agentcache_kernels.gpu.launch import Launch, host_lists
 from agentcache_kernels.gpu.tuning import Blocks, architecture, blocks_for
 from agentcache_kernels.gpu.upload import on_device
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@host_lists("tiles", "rows", "query_lens", "context_lens", "tables", numbers=("table_stride",))
 def prefill_attention_kernel(
     out,
     q,

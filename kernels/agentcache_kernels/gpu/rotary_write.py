@@ -12,15 +12,14 @@ first (Henry et al., "Query-Key Normalization for Transformers", 2020, with RMSN
 from dataclasses import dataclass
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from agentcache_kernels.gpu.launch import Launch, power_of_two
+from agentcache_kernels.gpu.launch import Launch, host_lists, power_of_two
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 
 
-@triton.jit
+@host_lists("positions", "slots")
 def rotary_write_kernel(
     q_out,
     k_pages,

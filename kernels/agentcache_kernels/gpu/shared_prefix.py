@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from agentcache_kernels.gpu.attend import attend_keys
 from agentcache_kernels.gpu.decode import Parts
 from agentcache_kernels.gpu.inputs import AttentionInputs, Sequences, SequenceSpec, gathered
-from agentcache_kernels.gpu.launch import Launch
+from agentcache_kernels.gpu.launch import Launch, host_lists
 from agentcache_kernels.gpu.tuning import architecture, blocks_for
 from agentcache_kernels.gpu.upload import on_device
 
 
-@triton.jit(do_not_specialize=["table_stride", "num_splits"])
+@host_lists("items", "members", "rows", "context_lens", "tables", numbers=("table_stride", "num_splits"))
 def shared_prefix_kernel(
     parts,
     logs,
