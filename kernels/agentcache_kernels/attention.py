@@ -31,7 +31,7 @@ def paged_attention(
     Args:
         q: ``[tokens, q_heads, head_dim]``, the rows of all sequences one after another; rows after them are padding.
         k_pages, v_pages: ``[kv_heads, num_pages, page_size, head_dim]``, contiguous; ``q_heads`` is a multiple of
-            ``kv_heads``.
+            ``kv_heads``.  Keys in float32 may be turned (:func:`keys_are_turned`): then compiled kernels do the work.
         scale: multiplies the scores.
         window: a row at position p sees the keys of positions ``p - window + 1 .. p``; ``None`` sees all up to p.
 
@@ -42,13 +42,28 @@ def paged_attention(
         ValueError: shapes that do not belong together, a page that the pool does not have, or a window below 1.
     """
     _check(q, k_pages, v_pages, batch, window)
-    plan = batch.plan(PoolShape(q.shape[1], *k_pages.shape[:3]), window)
+    shape = PoolShape(q.shape[1], *k_pages.shape[:3])
+    if keys_are_turned(k_pages):
+        from agentcache_kernels.cpu.attention import attend
+
+        return attend(q, k_pages, v_pages, batch.compiled_plan(shape, window), scale)
+    plan = batch.plan(shape, window)
     out = torch.zeros_like(q)
     if plan.singles is not None:
         out[plan.singles.rows] = plan.singles.attend(q, k_pages, v_pages, scale).to(q.dtype)
     for tile in plan.tiles:
         out[tile.first : tile.first + tile.count] = tile.attend(q, k_pages, v_pages, scale)
     return out
+
+
+def turned(k_pages: Tensor) -> Tensor:
+    """The same keys, their memory in order ``[kv_heads, num_pages, head_dim, page_size]``."""
+    return k_pages.transpose(2, 3).contiguous().transpose(2, 3)
+
+
+def keys_are_turned(k_pages: Tensor) -> bool:
+    """Whether the memory of ``k_pages`` is as :func:`turned` makes it."""
+    return not k_pages.is_contiguous() and bool(k_pages.transpose(2, 3).is_contiguous())
 
 
 def _check(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: AttentionBatch, window: int | None) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
 from agentcache_kernels.blocks import BlockReader, PoolShape
 from agentcache_kernels.single_rows import SingleRows
 from agentcache_kernels.tiles import RowTile, tiles_of
+
+if TYPE_CHECKING:
+    from agentcache_kernels.cpu.plan import CompiledPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class AttentionBatch:
     device: torch.device
     spans: list[Span]
     _plans: dict[tuple[PoolShape, int | None], AttentionPlan] = field(default_factory=dict)
+    _compiled_plans: dict[tuple[PoolShape, int | None], CompiledPlan] = field(default_factory=dict)
 
     def plan(self, shape: PoolShape, window: int | None) -> AttentionPlan:
         """Built on first use and kept for the other layers.
@@ -55,6 +60,14 @@ class AttentionBatch:
         if (shape, window) not in self._plans:
             self._plans[shape, window] = self._build(shape, window)
         return self._plans[shape, window]
+
+    def compiled_plan(self, shape: PoolShape, window: int | None) -> CompiledPlan:
+        """As :meth:`plan`, for compiled kernels."""
+        if (shape, window) not in self._compiled_plans:
+            from agentcache_kernels.cpu.plan import compiled_plan
+
+            self._compiled_plans[shape, window] = compiled_plan(self.spans, shape, window)
+        return self._compiled_plans[shape, window]
 
     def _build(self, shape: PoolShape, window: int | None) -> AttentionPlan:
         lowest = min((min(span.pages) for span in self.spans), default=0)

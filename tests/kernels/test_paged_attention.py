@@ -1,8 +1,9 @@
-"""Paged attention against a float64 softmax written out row by row."""
+"""Paged attention against a float64 softmax written out row by row: torch's operators, and compiled kernels in float32."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from agentcache_kernels import make_attention_batch, paged_attention
+from agentcache_kernels.attention import turned
 
 CPU = torch.device("cpu")
 
@@ -51,7 +53,8 @@ class Case:
             copy = pages.clone()
             copy[:, unused] = filler
             pools.append(copy)
-        return pools[0], pools[1]
+        keys, values = pools
+        return (turned(keys) if _turns_keys(self.shape.dtype) else keys), values
 
     def run(self, filler: float = 0.0, window: int | None = None) -> Tensor:
         k_pages, v_pages = self.filled(filler)
@@ -80,6 +83,21 @@ class Case:
         values = self.v_pages[:, pages, offsets].double().repeat_interleave(group, 0)
         weights = torch.einsum("hd,hld->hl", q * scale_of(self.shape), keys).softmax(-1)
         return torch.einsum("hl,hld->hd", weights, values)
+
+
+_COMPILED: list[bool] = []
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["torch", "compiled"])
+def _kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test is run with torch's operators and with compiled kernels, which do float32 only."""
+    _COMPILED.append(request.param)
+    yield
+    _COMPILED.pop()
+
+
+def _turns_keys(dtype: torch.dtype) -> bool:
+    return _COMPILED[-1] and dtype == torch.float32
 
 
 def scale_of(shape: Shape) -> float:

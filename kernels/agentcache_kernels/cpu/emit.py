@@ -145,16 +145,21 @@ def index(value: Value) -> Value:
     return ir.Constant(I64, value) if isinstance(value, int) else value
 
 
-def emitted(result: Any, arguments: Sequence[Any], write: Callable[..., Value]) -> Any:
+def emitted(result: Any, arguments: Sequence[Any], write: Callable[..., Value], name: str | None = None) -> Any:
     """A function for compiled code whose body ``write(builder, *arguments)`` writes.
 
     Args:
         result: numba's type of what it returns; ``types.void``: nothing.
         arguments: numba's types of what it is called with.
+        name: makes it a function of its own in the program, for bodies that are too long to be repeated wherever they are
+            called; one that returns nothing.
     """
     signature = result(*arguments)
 
     def code(context: Any, builder: Any, _signature: Any, values: Sequence[Value]) -> Value:
+        if name is not None:
+            builder.call(_function(builder.module, name, values, write), values)
+            return context.get_dummy_value()
         returned = write(builder, *values)
         return context.get_dummy_value() if returned is None else returned
 
@@ -163,6 +168,18 @@ def emitted(result: Any, arguments: Sequence[Any], write: Callable[..., Value]) 
     typing: dict[str, Any] = {"signature": signature, "code": code}
     exec(f"def typed(context, {names}): return signature, code", typing)  # made of numbers alone
     return intrinsic(typing["typed"])
+
+
+def _function(module: Any, name: str, values: Sequence[Value], write: Callable[..., Value]) -> Any:
+    if (known := module.globals.get(name)) is not None:
+        return known
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [value.type for value in values]), name)
+    function.linkage = "linkonce_odr"  # each part of a kernel brings it along, and one stays
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    write(builder, *function.args)
+    builder.ret_void()
+    return function
 
 
 def product_tile(rows: int, vectors: int, lanes: int) -> Any:
@@ -180,7 +197,7 @@ def product_tile(rows: int, vectors: int, lanes: int) -> Any:
     def write(b: Any, m: Value, *rest: Value) -> None:
         for_each_count(b, m, rows, lambda count: _write_tile(Vectors(b, lanes), (count, vectors), rest))
 
-    return emitted(types.void, [types.int64] * 9, write)
+    return emitted(types.void, [types.int64] * 9, write, f"product_tile_{rows}_{vectors}_{lanes}")
 
 
 def for_each_count(b: Any, m: Value, most: int, write: Callable[[int], None]) -> None:

@@ -115,7 +115,7 @@ def int8_tile(rows: int, lanes: int) -> Any:
 
         for_each_count(b, m, rows, write_rows)
 
-    return emitted(types.void, [types.int64] * 9, write)
+    return emitted(types.void, [types.int64] * 9, write, f"int8_tile_{rows}_{lanes}")
 
 
 def int4_tile(rows: int, lanes: int) -> Any:
@@ -132,7 +132,7 @@ def int4_tile(rows: int, lanes: int) -> Any:
 
         for_each_count(b, m, rows, write_rows)
 
-    return emitted(types.void, [types.int64] * 9, write)
+    return emitted(types.void, [types.int64] * 9, write, f"int4_tile_{rows}_{lanes}")
 
 
 def int8_expand(lanes: int) -> Any:
@@ -148,7 +148,7 @@ def int8_expand(lanes: int) -> Any:
 
         v.loop(inputs, [], body)
 
-    return emitted(types.void, [types.int64] * 4, write)
+    return emitted(types.void, [types.int64] * 4, write, f"int8_expand_{lanes}")
 
 
 def int4_expand(lanes: int) -> Any:
@@ -163,7 +163,7 @@ def int4_expand(lanes: int) -> Any:
 
         _each_group(v, inputs, [], lambda group: _int4_lines(v, codes, scales, group), step)
 
-    return emitted(types.void, [types.int64] * 4, write)
+    return emitted(types.void, [types.int64] * 4, write, f"int4_expand_{lanes}")
 
 
 def _store_line(v: Vectors, out: Value, k: Value, weights: Sequence[Value]) -> None:
