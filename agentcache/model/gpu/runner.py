@@ -95,8 +95,7 @@ class KernelRunner:
         Nothing changes: pages are read as they lie there, and the results are dropped.
         """
         self.pages.warm_up()
-        held = self.kv.num_pages * self.kv.page_size
-        self.run_largest(min(prompt_rows, held))
+        self.run_largest(prompt_rows)
         for batch in self.decode.batches:
             chunks = [_read_only(0, 1, [0]) for _ in range(batch)]
             with torch.inference_mode():
@@ -110,6 +109,7 @@ class KernelRunner:
             rows:  | a prompt ......... | one row | one row | ... max_running      these share a split
         """
         size = self.kv.page_size
+        prompt_rows = min(prompt_rows, self.kv.num_pages * size, self.options.max_context)
         context = min(self.options.split + 1, self.options.max_context)
         chunks = [_read_only(0, prompt_rows, list(range(-(-prompt_rows // size))))]
         chunks += [_read_only(context - 1, 1, [0] * -(-context // size)) for _ in range(self.options.max_running)]
