@@ -125,7 +125,7 @@ def _draw(
     numbers = torch.from_numpy(uniforms([s.seed for s in sequences], [len(s.tokens) for s in sequences]))
     numbers = numbers.to(logits.device)
     for choose, rows in kinds.items():
-        for part in _parts(rows, logits.shape[1]):
+        for part in _parts(rows, logits):
             at = torch.tensor(part, device=logits.device)
             block = scratch.block(len(part), logits.shape[1], logits.device)
             group = [sequences[row] for row in part]
@@ -150,7 +150,7 @@ def logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> list[T
         if count is not None:
             alike.setdefault(count, []).append(row)
     for count, rows in alike.items():
-        for part in _parts(rows, logits.shape[1]):
+        for part in _parts(rows, logits):
             at = torch.tensor(part, device=logits.device)
             logs = _rows(logits, part).log_softmax(-1)
             own = logs.gather(1, tokens[at][:, None]).flatten().tolist()
@@ -167,9 +167,9 @@ def _best(logs: Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:
     return [tuple(zip(indices, values, strict=True)) for indices, values in pairs]
 
 
-def _parts(rows: list[int], vocab: int) -> Iterator[list[int]]:
-    """As many at a time as are worked on at once."""
-    count = max(1, _AT_ONCE // vocab)
+def _parts(rows: list[int], logits: Tensor) -> Iterator[list[int]]:
+    """As many at a time as are worked on at once; a GPU takes all."""
+    count = max(1, _AT_ONCE // logits.shape[1]) if logits.device.type == "cpu" else len(rows)
     return (rows[at : at + count] for at in range(0, len(rows), count))
 
 
