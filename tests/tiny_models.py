@@ -117,6 +117,8 @@ class PagedRun:
     page_size: int = 16
     num_pages: int = 64
     seed: int = 0
+    compiled: bool | None = None
+    """Kernels compiled for this machine, or torch's operators; a model that ran with the former keeps to them."""
     free: list[int] = field(init=False)
     tables: list[list[int]] = field(init=False, default_factory=list)
     lengths: list[int] = field(init=False, default_factory=list)
@@ -124,7 +126,14 @@ class PagedRun:
     def __post_init__(self) -> None:
         config = self.model.config
         self.kv = KVStore(
-            config.num_layers, self.num_pages, self.page_size, config.num_kv_heads, config.head_dim, torch.float32, CPU
+            config.num_layers,
+            self.num_pages,
+            self.page_size,
+            config.num_kv_heads,
+            config.head_dim,
+            torch.float32,
+            CPU,
+            self.compiled,
         )
         for pages in self.kv.k + self.kv.v:
             pages.fill_(float("nan"))

@@ -33,6 +33,17 @@ def test_greedy_ids_and_logprobs_equal_transformers(pair: tuple[PreTrainedModel,
         torch.testing.assert_close(PagedRun(ours).logprobs(whole, chunk), expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_model_on_torchs_operators_equals_transformers(
+    variant: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    reference = tiny_models.reference_model(variant)
+    ours = tiny_models.load(tiny_models.save(reference, tmp_path_factory.mktemp("model")))
+    got = PagedRun(ours, compiled=False).logprobs(PROMPT, 23)
+    torch.testing.assert_close(got, tiny_models.reference_logprobs(reference, PROMPT), rtol=0, atol=1e-3)
+    assert PagedRun(ours, compiled=False).greedy(PROMPT, 4, 23) == tiny_models.reference_greedy(reference, PROMPT, 4)
+
+
 def test_prefill_and_decode_mixed_in_one_step_equal_transformers(pair: tuple[PreTrainedModel, Transformer]) -> None:
     reference, ours = pair
     first, second = tiny_models.random_prompt(33, seed=1), tiny_models.random_prompt(41, seed=2)
