@@ -70,7 +70,7 @@ class Settings(BaseModel):
     weights_policy: Literal["exact", "fast"] = Field(
         "exact", description="quantised prompts as replies are computed, bit for bit, or faster"
     )
-    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the model; default: every core")
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the model; default: one a core")
 
     # Pages
     page_size: int = Field(16, ge=1, le=1024, description="tokens a page")

@@ -21,6 +21,7 @@ from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.bounds import Bounds
 from agentcache.engine.core import EngineCore
+from agentcache.engine.cores import compute_threads
 from agentcache.engine.loop import AsyncEngine, EngineInfo
 from agentcache.errors import SettingsError
 from agentcache.faults import Clock, Faults
@@ -54,7 +55,7 @@ def build_engine(settings: Settings, progress: Progress | None = None, *, kernel
     device = _device(settings)
     dtype = _dtype(settings, device)
     if device.type == "cpu":
-        torch.set_num_threads(settings.threads or os.cpu_count() or 1)
+        torch.set_num_threads(settings.threads or compute_threads())
     files = resolve_model(settings.model, settings.home, progress=progress)
     transformer = load_transformer(
         files,
@@ -68,7 +69,9 @@ def build_engine(settings: Settings, progress: Progress | None = None, *, kernel
     max_model_len = _max_model_len(settings, config)
     on_kernels = device.type == "cuda" if kernels is None else kernels
     store = _Store(settings.page_size, dtype, device, on_kernels)
-    model = _on_kernels(settings, transformer, store) if on_kernels else _on_torch(settings, transformer, store)
+    model = (
+        _on_kernels(settings, transformer, store) if on_kernels else _on_torch(settings, transformer, store, progress)
+    )
     kv, num_pages = model.kv, model.kv.num_pages
     tokenizer = Tokenizer.from_folder(files.folder)
     renderer = ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens)
@@ -150,9 +153,14 @@ class _Model(NamedTuple):
     when_read: Callable[[], Callable[[], None]] | None
 
 
-def _on_torch(settings: Settings, transformer: Transformer, store: _Store) -> _Model:
+def _on_torch(settings: Settings, transformer: Transformer, store: _Store, progress: Progress | None) -> _Model:
     num_pages = _num_pages(settings, transformer, store)
     kv = store.make(transformer.config, num_pages)
+    if kv.compiled and progress is not None:
+        from agentcache_kernels.cpu.compiling import compiled_before  # numba, which other devices do without
+
+        if not compiled_before():
+            progress("Compiling kernels for this processor, once (about half a minute)")
     runner = ModelRunner(transformer, kv, store.device)
     runner.warm_up()
     return _Model(kv, runner, kv, None)

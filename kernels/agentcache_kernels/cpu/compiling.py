@@ -28,24 +28,50 @@ def kernel(function: F) -> F:
     It runs without the interpreter's lock, its ``prange`` loops on as many threads as :func:`threads` says.  numba notices
     changes in the function's own file alone, so the folder where results are kept is named after all files of this package.
     """
+    folder = _folder()
+    if folder is None:
+        return _compile(function, cache=False)
     before = config.CACHE_DIR
-    config.CACHE_DIR = str(_folder())
+    config.CACHE_DIR = str(folder)
     try:
-        return numba.njit(cache=True, nogil=True, parallel=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+        return _compile(function, cache=True)
     finally:
         config.CACHE_DIR = before
 
 
+def _compile(function: F, *, cache: bool) -> F:
+    return numba.njit(cache=cache, nogil=True, parallel=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+def compiled_before() -> bool:
+    """Whether an earlier process left compiled kernels for this processor and these sources."""
+    folder = _folder()
+    return folder is not None and any(folder.glob("*.nbi"))
+
+
 @cache
-def _folder() -> Path:
+def _folder() -> Path | None:
+    """Beside the sources, or in the user's home; ``None`` where neither can be written: then each process compiles anew.
+
+    Never in a folder that others can write: what lies there is run.
+    """
     here = Path(__file__).parent
-    digest = hashlib.sha256(f"{numba.__version__} {binding.get_host_cpu_name()}".encode())
+    target = f"{config.CPU_NAME or binding.get_host_cpu_name()} {config.CPU_FEATURES}"
+    digest = hashlib.sha256(f"{numba.__version__} {target}".encode())
     for path in sorted(here.glob("*.py")):
         digest.update(path.read_bytes())
-    caches = here / "__pycache__"
-    writable = os.access(caches if caches.exists() else here, os.W_OK)
-    parent = caches if writable else Path.home() / ".cache" / "agentcache" / "compiled"
-    return parent / digest.hexdigest()[:16]
+    for place in (here / "__pycache__", Path.home() / ".cache" / "agentcache" / "compiled"):
+        if _writable(place):
+            return place / digest.hexdigest()[:16]
+    return None
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
 
 
 def threads() -> int:
