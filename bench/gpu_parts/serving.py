@@ -78,7 +78,7 @@ def _serve(notes: Notes, prefix_cache: bool) -> None:
     work = Work(2, 2, 16, 5, 2) if notes.interpret else Work()
     with tempfile.TemporaryDirectory() as folder:
         _write_model(Path(folder), LLAMA_8B | (_TINY if notes.interpret else {}))
-        chosen: dict[str, Any] = {"device": "cuda", "dtype": "bfloat16"}
+        chosen: dict[str, Any] = {"device": "cuda", "dtype": "bfloat16", "prefill_chunk": 2048}
         if notes.interpret:
             chosen = {"device": "cpu", "dtype": "float32", "num_pages": 30, "page_size": 8, "prefill_chunk": 16}
             chosen |= {"max_running": 2}
