@@ -11,6 +11,7 @@ from agentcache.model.gpu.decode import TableRows
 from agentcache.model.gpu.graphs import Rerun, at_least, batch_sizes, split_counts
 from agentcache.model.gpu.memory import DeviceMemory, pages_that_fit
 from agentcache.model.gpu.packed import Field, Packed
+from agentcache.model.gpu.pinned import PinnedPages
 from agentcache.model.gpu.side import AtOnce, side_of
 
 GIB = 2**30
@@ -83,6 +84,27 @@ def test_pages_fill_what_the_model_and_a_step_leave() -> None:
     assert pages_that_fit(memory, 56 * GIB - 10, 10) == 1
     with pytest.raises(SettingsError, match=r"60\.00 GiB free .* takes 56\.00 GiB: no page of 10 bytes fits"):
         pages_that_fit(memory, 56 * GIB - 9, 10)
+
+
+def test_host_memory_of_a_page_is_used_again_when_nobody_holds_it_and_not_before() -> None:
+    rooms = PinnedPages(24, pinned=False)
+    held = [rooms.room() for _ in range(64)]
+    for number, room in enumerate(held):
+        room[:] = bytes([number]) * 24
+    assert rooms.taken == 64
+    assert [bytes(room) for room in held] == [bytes([number]) * 24 for number in range(64)]
+    view = np.frombuffer(held[7], dtype=np.uint8)
+    reader = torch.frombuffer(held[8], dtype=torch.uint8)
+    del held[5:9], room
+    again = [rooms.room() for _ in range(2)]
+    assert sorted(bytes(each)[0] for each in again) == [5, 6]
+    assert rooms.taken == 64
+    assert (view == 7).all() and (reader == 8).all()
+    rooms.room()
+    assert rooms.taken == 128
+    del view, reader
+    assert len([rooms.room() for _ in range(65)]) == 65
+    assert rooms.taken == 128
 
 
 def test_without_a_device_work_is_done_at_once() -> None:

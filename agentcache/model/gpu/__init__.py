@@ -8,7 +8,7 @@ pages moved beside the computation.
     decode.py     what a graph reads and writes, and what is captured          graphs.py   capturing
     pages.py      copies inside the pool, to host memory and back              side.py     beside the computation
     sampling.py   one draw a row                                               memory.py   how many pages fit
-    packed.py     a step's numbers in one transfer
+    packed.py     a step's numbers in one transfer                              pinned.py  host memory for pages
 
 Nothing here asks for a GPU but ``graphs.CudaGraphs``, ``side.SideStream`` and two functions of ``memory.py``: with tensors of
 a CPU the same code runs under Triton's interpreter, which is how tests hold it.

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from agentcache.cache.pages import PageCopy, PageLoad
 from agentcache.cache.tiers import Data
+from agentcache.model.gpu.pinned import PinnedPages
 from agentcache.model.gpu.side import Side
 from agentcache.model.kv_store import KVStore
 from agentcache_kernels.gpu import PagePool, copy_waves, page_copy
@@ -42,7 +43,7 @@ class DevicePages:
         self._out = torch.empty((1, *shape), dtype=first.dtype, device=device)
         self._in_pool = _as_pool(self._in)
         self._out_pool = _as_pool(self._out)
-        self._loading: list[Tensor] = []
+        self._rooms = PinnedPages(self.page_bytes, device.type == "cuda")
 
     @property
     def page_bytes(self) -> int:
@@ -52,7 +53,6 @@ class DevicePages:
         """Copy and fill pages, as if in order.  Called once before every step: pages that are on their way out are not
         written before they have left."""
         self._side.main_waits()
-        self._loading = []  # torch keeps pinned memory until copies out of it have ended
         for is_load, run in groupby(copies, key=lambda step: isinstance(step, PageLoad)):
             steps = list(run)
             if is_load:
@@ -68,14 +68,15 @@ class DevicePages:
 
     def read_page(self, page: int) -> memoryview:
         """A copy of one page in pinned memory, whole once :meth:`when_read` says so."""
-        content = torch.empty(self.page_bytes, dtype=torch.uint8, pin_memory=self._out.device.type == "cuda")
+        data = self._rooms.room()
+        content = torch.frombuffer(data, dtype=torch.uint8)
 
         def move() -> None:
             page_copy(self._pool, self._out_pool, [(page, 0, self._kv.page_size)]).run()
             content.copy_(self._out.view(-1).view(torch.uint8), non_blocking=True)
 
         self._side.submit(move)
-        return memoryview(content.numpy())
+        return data
 
     def when_read(self) -> Callable[[], None]:
         """What returns once every page read so far is whole, on any thread."""
@@ -91,7 +92,6 @@ class DevicePages:
 
     def _load(self, loads: Sequence[PageLoad]) -> None:
         sources = [self._pinned(load) for load in loads]
-        self._loading += sources
 
         def move() -> None:
             for place, source in enumerate(sources):
@@ -110,6 +110,7 @@ class DevicePages:
             mine = torch.frombuffer(load.data, dtype=torch.uint8)  # what read_page gave, or as good
             if self._in.device.type != "cuda" or mine.is_pinned():
                 return mine
+        # torch does not give this out again before the copy out of it has ended.
         pinned = torch.empty(self.page_bytes, dtype=torch.uint8, pin_memory=self._in.device.type == "cuda")
         pinned.numpy()[:] = np.frombuffer(load.data, dtype=np.uint8)
         return pinned
