@@ -136,6 +136,18 @@ def test_queries_and_keys_are_turned_and_stored(head_dim: int, page_size: int, n
     assert torch.equal(values, pools[1])
 
 
+def test_the_first_kernel_leaves_torchs_number_of_threads_as_it_was() -> None:
+    """numba and torch share OpenMP, and numba begins by asking for every core."""
+    code = (
+        "import torch; torch.set_num_threads(1)\n"
+        "from agentcache_kernels.cpu.rows import add_rms_norm\n"
+        "add_rms_norm(torch.ones(2, 8), None, torch.ones(8), 1e-5)\n"
+        "import numba; print(torch.get_num_threads(), numba.get_num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "1"], done.stderr
+
+
 def _everything() -> str:
     """A digest of the bits that every kernel gives."""
     digest = hashlib.sha256()

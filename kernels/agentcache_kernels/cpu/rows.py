@@ -21,7 +21,8 @@ _FEW_NUMBERS = 2**15
 
 
 def _workers(numbers: int) -> int:
-    return threads() if numbers > _FEW_NUMBERS else 1
+    workers = threads()  # in any case: no kernel may run before numba's threads were started as they should be
+    return workers if numbers > _FEW_NUMBERS else 1
 
 
 def add_rms_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
