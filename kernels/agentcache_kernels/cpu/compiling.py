@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -74,12 +75,23 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
+class _Told(threading.local):
+    """What numba was last told on this thread."""
+
+    count = 0
+
+
+_told = _Told()
+
+
 def threads() -> int:
     """How many threads a kernel is to use: as many as torch does.  Tells numba, which keeps this for each thread."""
-    _start_threads()
-    wanted: int = min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)
-    if numba.get_num_threads() != wanted:
-        numba.set_num_threads(wanted)
+    wanted: int = torch.get_num_threads()
+    if wanted != _told.count:
+        if _told.count == 0:
+            _start_threads()
+        numba.set_num_threads(min(wanted, config.NUMBA_NUM_THREADS))
+        _told.count = wanted
     return wanted
 
 

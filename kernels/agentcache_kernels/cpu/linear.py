@@ -55,6 +55,7 @@ class _Packed:
         self.outputs, self.inputs = shape
         self.panels = panels
         self.scales = scales
+        self._addresses = panels.data_ptr(), scales.data_ptr()
 
     @property
     def nbytes(self) -> int:
@@ -66,10 +67,9 @@ class _Packed:
         rows = x.shape[0]
         y = torch.empty(rows, self.outputs)
         if rows:
-            counter = np.zeros(1, np.int64)
             _product(
-                self._kind, x.data_ptr(), self.panels.data_ptr(), self.scales.data_ptr(), y.data_ptr(),
-                counter.ctypes.data, rows, self.inputs, self.outputs, threads(),
+                self._kind, x.data_ptr(), *self._addresses, y.data_ptr(), np.zeros(1, np.int64),
+                rows, self.inputs, self.outputs, threads(),
             )  # fmt: skip
         return y
 
@@ -187,7 +187,7 @@ def _product(
     panels: int,
     scales: int,
     y: int,
-    counter: int,
+    counter: np.ndarray,
     rows: int,
     inputs: int,
     outputs: int,
@@ -195,7 +195,7 @@ def _product(
 ) -> None:
     count = (outputs + PANEL - 1) // PANEL
     for _ in prange(workers):
-        panel = take(counter)
+        panel = take(counter.ctypes.data)
         while panel < count:
             width = min(PANEL, outputs - panel * PANEL)
             if width == PANEL:
@@ -205,4 +205,4 @@ def _product(
                 _panel(kind, x, panels, scales, panel, whole.ctypes.data, PANEL, rows, inputs)
                 for row in range(rows):
                     copy(whole.ctypes.data + 4 * row * PANEL, y + 4 * (row * outputs + panel * PANEL), width)
-            panel = take(counter)
+            panel = take(counter.ctypes.data)
