@@ -61,8 +61,6 @@ def shared_prefix_kernel(
     first = tl.load(items + 3 * item)
     count = tl.load(items + 3 * item + 1)
     split = tl.load(items + 3 * item + 2)
-    if count == 0:
-        return
     table = tables + tl.load(members + first).to(tl.int64) * table_stride
 
     lines = tl.program_id(1) % CHUNKS * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -80,12 +78,14 @@ def shared_prefix_kernel(
     if HAS_WINDOW:
         first_seen = contexts - window
 
+    # An item of nobody has no keys.  Ending the program early instead costs registers.
+    stop = (split + tl.minimum(count, 1)) * SPLIT
     acc = tl.zeros([BLOCK_ROWS, BLOCK_DIM], tl.float32)
     top = tl.full([BLOCK_ROWS], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_ROWS], tl.float32)
     acc, top, total = attend_keys(
         acc, top, total, queries, k_pages + head * head_stride, v_pages + head * head_stride, table, split * SPLIT,
-        split * SPLIT + SPLIT, first_seen, contexts - 1, scale, HAS_WINDOW, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
+        stop, first_seen, contexts - 1, scale, HAS_WINDOW, HEAD_DIM, PAGE_SIZE, BLOCK_DIM, BLOCK_KEYS,
     )  # fmt: skip
 
     part = (sequences * (tl.num_programs(1) // CHUNKS) * GROUP + q_heads) * num_splits + split
