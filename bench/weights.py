@@ -31,10 +31,12 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.model.hub import ModelFiles, resolve_model
+from agentcache.model.layers import Embedding, Linear
 from agentcache.model.loader import load_transformer
 from agentcache.model.quantized_load import WeightFormat
 from agentcache.model.transformer import Transformer
 from agentcache.settings import default_home
+from agentcache_kernels.cpu.available import compiles
 from bench.weights_quality import CPU, Text, greedy, predict, prompts, tokens_in_common
 from examples.agents.local_server import LocalServer
 
@@ -86,10 +88,15 @@ def milliseconds(runs: dict[str, Callable[[], object]], repeat: int) -> dict[str
 
 
 def time_layers(files: ModelFiles, repeat: int, console: Console) -> Table:
-    models = {str(weights): load(files, weights) for weights in FORMATS}
+    models = {"torch's float32": load(files, FORMATS[0])} | {str(weights): load(files, weights) for weights in FORMATS}
     config = models["native"].config
+    if compiles(CPU, torch.float32):
+        for module in models["native"].modules():
+            if isinstance(module, (Linear, Embedding)):
+                module.pack()  # as the first step of a server does
     widths = {config.hidden_size, config.num_heads * config.head_dim, config.intermediate_size}
-    table = Table("rows", *models, *(f"output layer, {name}" for name in ("native", "int8")), box=None)
+    heads = ("torch's float32", "native", "int8 exact")
+    table = Table("rows", *models, *(f"output layer, {name}" for name in heads), box=None)
     generator = torch.Generator().manual_seed(0)
     for rows in ROWS:
         console.print(f"{rows} rows")
@@ -97,7 +104,7 @@ def time_layers(files: ModelFiles, repeat: int, console: Console) -> Table:
         times = milliseconds({name: partial(layers_of(model), inputs) for name, model in models.items()}, repeat)
         cells = [f"{times[name]:.1f} ({times[name] / times['native']:.2f})" for name in models]
         hidden = inputs[config.hidden_size]
-        times = milliseconds({name: partial(models[name].logits, hidden) for name in ("native", "int8 exact")}, repeat)
+        times = milliseconds({name: partial(models[name].logits, hidden) for name in heads}, repeat)
         table.add_row(str(rows), *cells, *(f"{value:.1f}" for value in times.values()))
     return table
 
