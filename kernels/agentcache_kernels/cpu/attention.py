@@ -20,13 +20,16 @@ merged afterwards (plan.py).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numba import prange
 from torch import Tensor
 
 from agentcache_kernels.cpu.compiling import kernel, part, threads
-from agentcache_kernels.cpu.emit import LANES, copy, exp, exps, greatest, product_tile, scaled, take
+from agentcache_kernels.cpu.emit_products import product_tile
+from agentcache_kernels.cpu.emit_rows import LANES, copy, exp, exps, greatest, scaled, take
 from agentcache_kernels.cpu.plan import CompiledPlan
 from agentcache_kernels.cpu.target import target
 
@@ -62,8 +65,8 @@ def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor, plan: CompiledPlan, scal
     _attend(
         q.data_ptr(), out.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(),
         plan.tasks, plan.rows, plan.pages, partial, counter,
-        kv_heads, group, num_pages, page_size, head_dim, plan.block_tokens, plan.lines // group * group,
-        plan.window, np.float32(scale), threads(),
+        _Sizes(kv_heads, group, num_pages, page_size, head_dim, plan.block_tokens, plan.window),
+        plan.lines, np.float32(scale), threads(),
     )  # fmt: skip
     if len(plan.merges):
         _merge_all(out.data_ptr(), partial, plan.merges, plan.merged_slots, kv_heads, group)
@@ -144,15 +147,15 @@ def _values(
 
 @part
 def _block_values(
-    weights: int, stride: int, lines: int, values: int, pages: np.ndarray, first: int, width: int, page_size: int,
-    dim: int, out: int, ldo: int,
+    weights: int, stride: int, lines: int, values: int, pages: np.ndarray, width: int, page_size: int, dim: int,
+    out: int, ldo: int,
 ) -> None:  # fmt: skip
     """Weighted values of a block; pages that lie one behind the other are one run."""
     key = 0
     while key < width:
-        begin, page = key, pages[first + key // page_size]
+        begin, page = key, pages[key // page_size]
         key += page_size
-        while key < width and pages[first + key // page_size] == page + (key - begin) // page_size:
+        while key < width and pages[key // page_size] == page + (key - begin) // page_size:
             key += page_size
         _values(
             weights + 4 * begin, stride, lines, values + 4 * page * page_size * dim, min(key, width) - begin, dim,
@@ -210,65 +213,107 @@ def _finish(line: np.ndarray, out: int) -> None:
     copy(line.ctypes.data, out, dim)
 
 
+class _Sizes(NamedTuple):
+    """Of pools and heads; ``group`` query heads read one head of keys."""
+
+    kv_heads: int
+    group: int
+    num_pages: int
+    page_size: int
+    dim: int
+    block_tokens: int
+    window: int
+
+
+@part
+def _load_queries(q: int, rows: np.ndarray, head: int, sizes: _Sizes, scale: float, queries: np.ndarray) -> None:
+    """The lines of ``rows`` for one head of keys, scaled: line = row * group + query head."""
+    ones = np.ones(sizes.dim, np.float32)
+    heads = sizes.kv_heads * sizes.group
+    for line in range(len(rows) * sizes.group):
+        token = rows[line // sizes.group, 0]
+        source = q + 4 * (token * heads + head * sizes.group + line % sizes.group) * sizes.dim
+        scaled(source, ones.ctypes.data, queries.ctypes.data + 4 * line * sizes.dim, sizes.dim, scale)
+
+
+@part
+def _block(
+    queries: np.ndarray, rows: np.ndarray, keys: int, values: int, pages: np.ndarray, start: int, width: int,
+    sizes: _Sizes, scores: np.ndarray, results: np.ndarray,
+) -> None:  # fmt: skip
+    """What the ``width`` keys in ``pages``, the first of them at position ``start``, give every line.
+
+    ``results`` is ``[lines, dim + 2]``: weighted values, greatest score, sum of exponentials.
+    """
+    dim, page_size, lines = sizes.dim, sizes.page_size, len(results)
+    stride = scores.shape[1]
+    for number in range((width + page_size - 1) // page_size):
+        _scores(
+            queries.ctypes.data, lines, dim, keys + 4 * pages[number] * page_size * dim, page_size,
+            scores.ctypes.data + 4 * number * page_size, stride,
+        )  # fmt: skip
+    for line in range(lines):
+        low, high = _seen(rows[line // sizes.group, 1], start, width, sizes.window)
+        results[line, dim], results[line, dim + 1] = _weigh(scores, line, low, high, width)
+    _block_values(
+        scores.ctypes.data, stride, lines, values, pages, width, page_size, dim, results.ctypes.data, dim + 2
+    )  # fmt: skip
+
+
+@part
+def _task(
+    task: np.ndarray, head: int, q: int, out: int, k_pool: int, v_pool: int, rows: np.ndarray, pages: np.ndarray,
+    partial: np.ndarray, sizes: _Sizes, scale: float, queries: np.ndarray, scores: np.ndarray, block_results: np.ndarray,
+    merged: np.ndarray,
+) -> None:  # fmt: skip
+    """One of the plan's tasks, for one head of keys."""
+    row0, count, first, last, page0, context, slot = task
+    own = rows[row0 : row0 + count]
+    group, dim, tokens = sizes.group, sizes.dim, sizes.block_tokens
+    lines = count * group
+    pool = 4 * head * sizes.num_pages * sizes.page_size * dim
+    keys, values = k_pool + pool, v_pool + pool
+    _load_queries(q, own, head, sizes, scale, queries)
+    reach = min(context, own[count - 1, 1] + 1)  # no row sees what lies beyond
+    if slot >= 0:
+        results = partial[head, slot * group : slot * group + lines]
+        width = min(reach - first * tokens, tokens)
+        _block(queries, own, keys, values, pages[page0:], first * tokens, width, sizes, scores, results)
+        return
+    results = block_results[:lines]
+    for line in range(lines):
+        _begin(merged[line])
+    for block in range(first, last):
+        start = block * tokens
+        width = min(reach - start, tokens)
+        block_pages = pages[page0 + (block - first) * (tokens // sizes.page_size) :]
+        _block(queries, own, keys, values, block_pages, start, width, sizes, scores, results)
+        for line in range(lines):
+            low, high = _seen(own[line // group, 1], start, width, sizes.window)
+            if low < high:
+                _merge(merged[line], results[line])
+    heads = sizes.kv_heads * group
+    for line in range(lines):
+        _finish(merged[line], out + 4 * (own[line // group, 0] * heads + head * group + line % group) * dim)
+
+
 @kernel
 def _attend(
-    q: int, out: int, k_pool: int, v_pool: int,
-    tasks: np.ndarray, rows: np.ndarray, pages: np.ndarray, partial: np.ndarray, counter: np.ndarray,
-    kv_heads: int, group: int, num_pages: int, page_size: int, dim: int, block_tokens: int, most_lines: int,
-    window: int, scale: float, workers: int,
+    q: int, out: int, k_pool: int, v_pool: int, tasks: np.ndarray, rows: np.ndarray, pages: np.ndarray,
+    partial: np.ndarray, counter: np.ndarray, sizes: _Sizes, most_lines: int, scale: float, workers: int,
 ) -> None:  # fmt: skip
-    units = len(tasks) * kv_heads
-    stride = (block_tokens + LANES - 1) // LANES * LANES
-    head_size = num_pages * page_size * dim
-    q_heads = kv_heads * group
+    units = len(tasks) * sizes.kv_heads
     for _ in prange(workers):
-        ones = np.ones(dim, np.float32)
-        queries = np.empty((most_lines, dim), np.float32)
-        scores = np.empty((most_lines, stride), np.float32)
-        block_results = np.empty((most_lines, dim + 2), np.float32)
-        merged = np.empty((most_lines, dim + 2), np.float32)
+        queries = np.empty((most_lines, sizes.dim), np.float32)
+        scores = np.empty((most_lines, (sizes.block_tokens + LANES - 1) // LANES * LANES), np.float32)
+        block_results = np.empty((most_lines, sizes.dim + 2), np.float32)
+        merged = np.empty((most_lines, sizes.dim + 2), np.float32)
         unit = take(counter.ctypes.data)
         while unit < units:
-            task, head = unit // kv_heads, unit % kv_heads
-            row0, count, first, last = tasks[task, 0], tasks[task, 1], tasks[task, 2], tasks[task, 3]
-            page0, context, slot = tasks[task, 4], tasks[task, 5], tasks[task, 6]
-            lines = count * group
-            keys, values = k_pool + 4 * head * head_size, v_pool + 4 * head * head_size
-            for line in range(lines):
-                token = rows[row0 + line // group, 0]
-                source = q + 4 * (token * q_heads + head * group + line % group) * dim
-                scaled(source, ones.ctypes.data, queries.ctypes.data + 4 * line * dim, dim, scale)
-                _begin(merged[line])
-            results, offset = block_results, 0
-            if slot >= 0:
-                results, offset = partial[head], slot * group
-            highest = rows[row0 + count - 1, 1]
-            for block in range(first, last):
-                start = block * block_tokens
-                width = min(min(context, highest + 1) - start, block_tokens)
-                page = page0 + (start - first * block_tokens) // page_size
-                for number in range((width + page_size - 1) // page_size):
-                    _scores(
-                        queries.ctypes.data, lines, dim, keys + 4 * pages[page + number] * page_size * dim, page_size,
-                        scores.ctypes.data + 4 * number * page_size, stride,
-                    )  # fmt: skip
-                for line in range(lines):
-                    low, high = _seen(rows[row0 + line // group, 1], start, width, window)
-                    top, total = _weigh(scores, line, low, high, width)
-                    results[offset + line, dim], results[offset + line, dim + 1] = top, total
-                _block_values(
-                    scores.ctypes.data, stride, lines, values, pages, page, width, page_size, dim,
-                    results.ctypes.data + 4 * offset * (dim + 2), dim + 2,
-                )  # fmt: skip
-                if slot < 0:
-                    for line in range(lines):
-                        low, high = _seen(rows[row0 + line // group, 1], start, width, window)
-                        if low < high:
-                            _merge(merged[line], results[line])
-            if slot < 0:
-                for line in range(lines):
-                    token = rows[row0 + line // group, 0]
-                    _finish(merged[line], out + 4 * (token * q_heads + head * group + line % group) * dim)
+            _task(
+                tasks[unit // sizes.kv_heads], unit % sizes.kv_heads, q, out, k_pool, v_pool, rows, pages, partial,
+                sizes, scale, queries, scores, block_results, merged,
+            )  # fmt: skip
             unit = take(counter.ctypes.data)
 
 

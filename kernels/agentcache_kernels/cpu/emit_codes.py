@@ -17,7 +17,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from agentcache_kernels.cpu.emit import TileWriter, Value, Vectors, emitted, for_each_count, index
+from agentcache_kernels.cpu.emit import Value, Vectors, emitted, for_each_count, index
+from agentcache_kernels.cpu.emit_products import TileWriter
 
 GROUP = 32
 """Inputs that share a scale in int4."""

@@ -24,8 +24,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from agentcache_kernels.cpu.compiling import kernel, part, threads
-from agentcache_kernels.cpu.emit import copy, product_tile, take
 from agentcache_kernels.cpu.emit_codes import GROUP, int4_expand, int4_tile, int8_expand, int8_tile
+from agentcache_kernels.cpu.emit_products import product_tile
+from agentcache_kernels.cpu.emit_rows import copy, take
 from agentcache_kernels.cpu.target import target
 
 _LANES = target().lanes

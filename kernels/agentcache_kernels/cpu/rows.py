@@ -14,7 +14,7 @@ from numba import prange
 from torch import Tensor
 
 from agentcache_kernels.cpu.compiling import kernel, part, threads
-from agentcache_kernels.cpu.emit import add, copy, rotate, scaled, silu_mul, squares, store_strided
+from agentcache_kernels.cpu.emit_rows import add, copy, rotate, scaled, silu_mul, squares, store_strided
 
 _FEW_NUMBERS = 2**15
 """So many numbers are not worth another thread."""
