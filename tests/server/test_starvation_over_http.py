@@ -64,6 +64,16 @@ def hot_before_first_token(server, hot: HotTraffic, prompt: list[int], order: li
     raise AssertionError("the stream ended without a token")
 
 
+def note_first_token(server, prompt: list[int], order: list[str], name: str) -> None:
+    """Note ``name`` at the first token, and read on: the next one's first token comes a whole reply later."""
+    body = {"prompt": prompt, "max_tokens": 150, "temperature": 0, "stream": True, "ignore_eos": True}
+    with server.http.stream("POST", "/v1/completions", json=body) as reply:
+        for number, line in enumerate(reply.iter_lines()):
+            if number == 0:
+                order.append(name)
+            assert '"error"' not in line
+
+
 @pytest.mark.parametrize(("policy", "bound"), [("hrrn", 12), ("longest-prefix", 8), ("fcfs", 12)])
 def test_cold_requests_are_served_within_the_bound_and_hot_ones_still_hit(tiny, policy, bound):
     with live_server(
@@ -113,19 +123,18 @@ def test_equals_are_answered_in_the_order_they_came(tiny):
     with live_server(tiny.folder, page_size=16, num_pages=400, max_running=1) as server:
         server.complete(HEAD, max_tokens=1)
         order: list[str] = []
-        with HotTraffic(server, 0) as idle:
-            blocker = threading.Thread(target=server.complete, args=(ids(16, "busy"),), kwargs={"max_tokens": 400})
-            blocker.start()
-            while not server.pages()["running"]:
+        blocker = threading.Thread(target=server.complete, args=(ids(16, "busy"),), kwargs={"max_tokens": 1500, "ignore_eos": True})
+        blocker.start()
+        while not server.pages()["running"]:
+            pass
+        askers = []
+        for n in range(6):
+            args = (server, HEAD + ids(16, f"equal {n}"), order, str(n))
+            askers.append(threading.Thread(target=note_first_token, args=args))
+            askers[-1].start()
+            while server.pages()["waiting"] <= n:
                 pass
-            askers = []
-            for n in range(6):
-                args = (server, idle, HEAD + ids(16, f"equal {n}"), order, str(n))
-                askers.append(threading.Thread(target=hot_before_first_token, args=args))
-                askers[-1].start()
-                while server.pages()["waiting"] <= n:
-                    pass
-            for thread in (blocker, *askers):
-                thread.join()
+        for thread in (blocker, *askers):
+            thread.join()
         assert order == [str(n) for n in range(6)]
         drain(server)
