@@ -40,6 +40,10 @@ from agentcache.settings import Settings
 
 Progress = Callable[[str], None]
 
+_ARITHMETIC = 2
+"""Raise it whenever a prompt's keys and values get other bits than before: pages that an older version left on a disk would be
+read, and warm would no longer equal cold."""
+
 
 def build_engine(settings: Settings, progress: Progress | None = None, *, kernels: bool | None = None) -> AsyncEngine:
     """Load the model, size the pool and wire everything up; the engine is not started yet.
@@ -75,8 +79,9 @@ def build_engine(settings: Settings, progress: Progress | None = None, *, kernel
     kv, num_pages = model.kv, model.kv.num_pages
     tokenizer = Tokenizer.from_folder(files.folder)
     renderer = ChatRenderer(tokenizer, allow_special_tokens=settings.allow_special_tokens)
-    # Keys and values depend on the weights and the type of numbers: pages never cross those.
-    numbers = _numbers(settings, dtype)
+    # Keys and values depend on the weights, the type of numbers and the order of sums: pages never cross those.
+    kernels_used = "triton" if on_kernels else "compiled" if kv.compiled else "torch"
+    numbers = f"{_numbers(settings, dtype)}, {kernels_used} {_ARITHMETIC}"
     root_base = (files.revision, settings.load_format, numbers, "no adapter")
     public = _public_prefixes(settings, renderer, root_base, progress)
     faults = Faults()
