@@ -118,7 +118,7 @@ def test_queries_and_keys_are_turned_and_stored(head_dim: int, page_size: int, n
     head_norm = HeadNorm(_random(q_heads + kv_heads, head_dim, seed=3), 1e-6) if norm else None
     pools = [torch.full((kv_heads, num_pages, page_size, head_dim), 7.0) for _ in range(2)]
     keys, values = turned(pools[0]), pools[1].clone()
-    queries = rotate_and_write(qkv.clone(), Turns(cos, sin, positions, slots), keys, values, head_norm)
+    queries = rotate_and_write(qkv.clone(), Turns.of(cos, sin, positions, slots), keys, values, head_norm)
 
     heads = qkv.view(rows, -1, head_dim)
     turning = heads[:, : q_heads + kv_heads]

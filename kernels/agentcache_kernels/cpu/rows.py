@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from numba import prange
 from torch import Tensor
@@ -62,13 +63,18 @@ class HeadNorm:
 class Turns:
     """Where a step's rows stand, and where their keys and values go.
 
-    ``cos`` and ``sin`` are ``[positions, head_dim / 2]``; ``positions`` and ``slots`` int64 ``[rows]``, slot -1: nowhere.
+    ``cos`` and ``sin`` are ``[positions, head_dim / 2]``; ``positions`` and ``slots`` ``[rows]``, slot -1: nowhere.
     """
 
     cos: Tensor
     sin: Tensor
-    positions: Tensor
-    slots: Tensor
+    positions: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, cos: Tensor, sin: Tensor, positions: Tensor, slots: Tensor) -> Turns:
+        """From int64 tensors ``[rows]``."""
+        return cls(cos, sin, positions.contiguous().numpy(), slots.contiguous().numpy())
 
 
 def rotate_and_write(qkv: Tensor, turns: Turns, k_pages: Tensor, v_pages: Tensor, norm: HeadNorm | None) -> Tensor:
@@ -87,7 +93,7 @@ def rotate_and_write(qkv: Tensor, turns: Turns, k_pages: Tensor, v_pages: Tensor
     q = torch.empty(rows, heads - 2 * kv_heads, head_dim)
     _rotate_and_write(
         qkv.data_ptr(), q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(),
-        turns.cos.data_ptr(), turns.sin.data_ptr(), turns.positions.numpy(), turns.slots.numpy(),
+        turns.cos.data_ptr(), turns.sin.data_ptr(), turns.positions, turns.slots,
         0 if norm is None else norm.weight.data_ptr(), np.float32(0 if norm is None else norm.eps),
         rows, heads - 2 * kv_heads, kv_heads, num_pages, page_size, head_dim, _workers(qkv.numel()),
     )  # fmt: skip
