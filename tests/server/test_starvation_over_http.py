@@ -123,7 +123,9 @@ def test_equals_are_answered_in_the_order_they_came(tiny):
     with live_server(tiny.folder, page_size=16, num_pages=400, max_running=1) as server:
         server.complete(HEAD, max_tokens=1)
         order: list[str] = []
-        blocker = threading.Thread(target=server.complete, args=(ids(16, "busy"),), kwargs={"max_tokens": 800, "ignore_eos": True})
+        blocker = threading.Thread(
+            target=server.complete, args=(ids(16, "busy"),), kwargs={"max_tokens": 800, "ignore_eos": True}
+        )
         blocker.start()
         while not server.pages()["running"]:
             pass
