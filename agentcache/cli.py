@@ -140,9 +140,12 @@ def _serve(options: argparse.Namespace) -> int:
     if overrides["api_keys"] is not None:
         overrides["api_keys"] = tuple(overrides["api_keys"])
     settings = load_settings(overrides, options.config)
-    # Read by OpenMP when torch loads it.  Threads that spin while they wait take the core that the HTTP side or a
-    # neighbour needs, and steps become several times longer; threads that sleep cost next to nothing.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Read by OpenMP when torch loads it.  Threads that spin while they wait take the core that the HTTP side or a neighbour
+    # needs, and steps become several times longer; those that sleep at once are woken hundreds of times a step.  GNU's OpenMP
+    # can do what is right: wait awake for some microseconds, the pause between two products, and then sleep.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     # Each text is tokenised on the thread of its own request, so that a short one never queues behind two long ones.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with _made_to_stay():

@@ -23,6 +23,7 @@ from agentcache.engine.bounds import Bounds
 from agentcache.engine.core import EngineCore
 from agentcache.engine.cores import compute_threads
 from agentcache.engine.loop import AsyncEngine, EngineInfo
+from agentcache.engine.own_thread import on_own_thread
 from agentcache.errors import SettingsError
 from agentcache.faults import Clock, Faults
 from agentcache.model.config import ModelConfig
@@ -48,6 +49,10 @@ read, and warm would no longer equal cold."""
 def build_engine(settings: Settings, progress: Progress | None = None, *, kernels: bool | None = None) -> AsyncEngine:
     """Load the model, size the pool and wire everything up; the engine is not started yet.
 
+    It is done on a thread that ends with it.  OpenMP keeps a team for each thread that computed, and once all teams together
+    have more threads than the machine has cores, none of them waits awake, not even between two products of one step: a step of
+    a few rows takes up to half as long again.  So only the engine's own thread may have one.
+
     Args:
         kernels: run the model on the Triton kernels.  By default a GPU does and a CPU does not; on a CPU they need Triton's
             interpreter (``TRITON_INTERPRET=1``), and serve for checks only.
@@ -56,6 +61,10 @@ def build_engine(settings: Settings, progress: Progress | None = None, *, kernel
         UnsupportedModelError: the model cannot be loaded or cached correctly.
         SettingsError: the settings do not fit the model or the machine.
     """
+    return on_own_thread(lambda: _build(settings, progress, kernels))
+
+
+def _build(settings: Settings, progress: Progress | None, kernels: bool | None) -> AsyncEngine:
     device = _device(settings)
     dtype = _dtype(settings, device)
     if device.type == "cpu":
@@ -161,13 +170,19 @@ class _Model(NamedTuple):
 def _on_torch(settings: Settings, transformer: Transformer, store: _Store, progress: Progress | None) -> _Model:
     num_pages = _num_pages(settings, transformer, store)
     kv = store.make(transformer.config, num_pages)
-    if kv.compiled and progress is not None:
-        from agentcache_kernels.cpu.compiling import compiled_before  # numba, which other devices do without
-
-        if not compiled_before():
-            progress("Compiling kernels for this processor, once (about half a minute)")
     runner = ModelRunner(transformer, kv, store.device)
-    runner.warm_up()
+    if kv.compiled:
+        from agentcache_kernels.cpu.compiling import (
+            compiled_before,
+            note_compiled,
+        )  # numba, which other devices do without
+
+        if progress is not None and not compiled_before():
+            progress("Compiling kernels for this processor, once (about half a minute)")
+        runner.warm_up()
+        note_compiled()
+    else:
+        runner.warm_up()
     return _Model(kv, runner, kv, None)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from agentcache.model.kv_store import KVStore
-from agentcache.model.sampler import Scratch, logprobs, sample
+from agentcache.model.sampler import NonFiniteLogitsError, Scratch, logprobs, sample
 from agentcache.model.step_rows import step_rows
 from agentcache.model.transformer import Transformer
 from agentcache.request import Sequence, TokenLogprob
@@ -41,13 +41,15 @@ class ModelRunner:
         """Make the copies, run every chunk, sample.  Blocks until the sampled ids are on the host.
 
         Raises:
-            NonFiniteLogitsError: naming the sequence that has nothing to draw from.
+            NonFiniteLogitsError: naming the sequence that has nothing to draw from, or would have once its prompt is read:
+                its pages must not be published, since not only what follows the fault is without numbers in them.
         """
         with torch.inference_mode():
             self.kv.copy(plan.copies)
             if plan.num_tokens == 0:
                 return StepResult([[] for _ in plan.chunks], [None for _ in plan.chunks])
             hidden = self._forward(plan.chunks)
+            _check_finite(plan.chunks, hidden)
             return StepResult(
                 self._samples(plan.chunks, hidden),
                 prompt_logprobs(plan.chunks, hidden, self.model.logits, self.device),
@@ -131,3 +133,19 @@ def first_rows(chunks: Rows[Chunk]) -> list[int]:
         rows.append(row)
         row += chunk.count
     return rows
+
+
+def _check_finite(chunks: list[Chunk], hidden: Tensor) -> None:
+    """Rows that are drawn from are left to the sampler, which looks at their logits.
+
+    A key that is no number spoils earlier rows of its tile as well (0 times NaN is NaN), so where it stands is not known.
+    """
+    finite = hidden.isfinite().all(-1)
+    if bool(finite.all()):
+        return
+    row = 0
+    for chunk in chunks:
+        rows = finite[row : row + chunk.count]
+        if not bool((rows[:-1] if chunk.samples else rows).all()):
+            raise NonFiniteLogitsError(chunk.sequence, range(chunk.start, chunk.end))
+        row += chunk.count

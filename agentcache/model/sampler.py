@@ -37,12 +37,19 @@ _AT_ONCE = 2**18
 
 
 class NonFiniteLogitsError(AgentCacheError):
-    """The model's logits for ``sequence`` are NaN or infinite: there is nothing to draw from."""
+    """What the model makes of ``sequence`` is NaN or infinite: there is nothing to draw from.
 
-    def __init__(self, sequence: Sequence) -> None:
+    Args:
+        within: positions among which it begins, where it is not known better than that.
+    """
+
+    def __init__(self, sequence: Sequence, within: range | None = None) -> None:
+        where = f"at position {len(sequence.tokens)}"
+        if within is not None:
+            where = f"between positions {within.start} and {within.stop}"
         super().__init__(
-            f"request {sequence.request.request_id}, sequence {sequence.index}: got logits that are not finite at "
-            f"position {len(sequence.tokens)}, expected numbers"
+            f"request {sequence.request.request_id}, sequence {sequence.index}: got logits that are not finite "
+            f"{where}, expected numbers"
         )
         self.sequence = sequence
 

@@ -46,7 +46,7 @@ def paged_attention(
     if keys_are_turned(k_pages):
         from agentcache_kernels.cpu.attention import attend
 
-        return attend(q, k_pages, v_pages, batch.compiled_plan(shape, window), scale)
+        return attend(q.contiguous(), k_pages, v_pages, batch.compiled_plan(shape, window), scale)
     plan = batch.plan(shape, window)
     out = torch.zeros_like(q)
     if plan.singles is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import tiny_models
@@ -15,6 +16,7 @@ from agentcache.cache.pages import PageCopy
 from agentcache.cache.tokens import PagedTokens
 from agentcache.model.kv_store import KVStore
 from agentcache.model.runner import ModelRunner
+from agentcache.model.sampler import NonFiniteLogitsError
 from agentcache.model.transformer import Transformer
 from agentcache.request import Request, SamplingParams, Sequence, TokenLogprob
 from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
@@ -235,3 +237,25 @@ def test_warming_up_writes_nothing(model: Transformer) -> None:
     bench = Bench(model)
     bench.runner.warm_up()
     assert bench.bytes_of(list(range(64))).isnan().all()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_chunk_with_a_row_that_is_no_number_is_not_taken(
+    reference: PreTrainedModel, tmp_path: Path, compiled: bool
+) -> None:
+    """Its earlier rows are spoilt too, and once published they would spoil whoever shares them."""
+    model = tiny_models.load(tiny_models.save(reference, tmp_path))
+    model.embedding.weight[7] = math.nan
+    bench = Bench(model)
+    config, cpu = model.config, tiny_models.CPU
+    sizes = config.num_layers, 64, PAGE_SIZE, config.num_kv_heads, config.head_dim
+    bench.kv = KVStore(*sizes, torch.float32, cpu, compiled)
+    bench.runner = ModelRunner(model, bench.kv, cpu)
+    ids = [token if token != 7 else 8 for token in tiny_models.random_prompt(40)]
+    ids[25] = 7
+    chunks = cut(make_sequence(ids), [1, 2, 3, 4, 5], 20)
+    other = cut(make_sequence(ids[:10]), [9, 10], 10)
+    bench.run(chunks[0])
+    with pytest.raises(NonFiniteLogitsError, match="not finite between positions 20 and 35") as caught:
+        bench.run(Chunk(chunks[1].sequence, 20, 15, 20, chunks[1].pages, ()), *other)
+    assert caught.value.sequence is chunks[1].sequence

@@ -27,7 +27,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from agentcache_kernels.cpu.compiling import kernel, part, threads
+from agentcache_kernels.cpu.compiling import check_float32, kernel, part, threads
 from agentcache_kernels.cpu.emit_products import product_tile
 from agentcache_kernels.cpu.emit_rows import LANES, copy, exp, exps, greatest, scaled, take
 from agentcache_kernels.cpu.plan import CompiledPlan
@@ -53,7 +53,11 @@ def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor, plan: CompiledPlan, scal
         k_pages: float32 ``[kv_heads, num_pages, page_size, head_dim]``, whose memory is in order ``[kv_heads, num_pages,
             head_dim, page_size]``: the same dimension of a page's keys is one vector.
         v_pages: float32 ``[kv_heads, num_pages, page_size, head_dim]``, contiguous.
+
+    Raises:
+        ValueError: another type, or memory in another order.
     """
+    check_float32(q=q, keys=k_pages.transpose(2, 3), v_pages=v_pages)
     out = torch.empty_like(q) if plan.covers(q.shape[0]) else torch.zeros_like(q)
     tokens, q_heads, head_dim = q.shape
     kv_heads, num_pages, page_size, _ = k_pages.shape

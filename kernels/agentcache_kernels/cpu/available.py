@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from functools import cache
-from importlib.util import find_spec
 
 import torch
+
+logger = logging.getLogger(__name__)
 
 
 def compiles(device: torch.device, dtype: torch.dtype) -> bool:
@@ -20,8 +22,15 @@ def compiles(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def _compiler() -> bool:
-    if platform.machine() not in {"x86_64", "AMD64"} or find_spec("numba") is None:
+    if platform.machine() not in {"x86_64", "AMD64"}:
         return False
-    from agentcache_kernels.cpu.target import target
+    try:
+        from numba.core import config
 
-    return target().lanes > 4
+        from agentcache_kernels.cpu.target import target
+    except ModuleNotFoundError:
+        return False
+    except ImportError as error:  # it says what it wants, such as an older numpy
+        logger.warning("kernels for this processor cannot be compiled, and torch's operators are used: %s", error)
+        return False
+    return not config.DISABLE_JIT and target().lanes > 4

@@ -56,20 +56,25 @@ class _Packed:
         self.outputs, self.inputs = shape
         self.panels = panels
         self.scales = scales
-        self._addresses = panels.data_ptr(), scales.data_ptr()
 
     @property
     def nbytes(self) -> int:
         return int(self.panels.nbytes + self.scales.nbytes)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``x @ weight.T``: float32 ``[rows, outputs]`` from float32 ``[rows, inputs]``."""
+        """``x @ weight.T``: float32 ``[rows, outputs]`` from float32 ``[rows, inputs]``.
+
+        Raises:
+            ValueError: ``x`` has another type or another number of inputs.
+        """
+        if x.dtype is not torch.float32 or x.shape[1:] != (self.inputs,):
+            raise ValueError(f"got {x.dtype} {list(x.shape)}, expected float32 [rows, {self.inputs}]")
         x = x.contiguous()
         rows = x.shape[0]
-        y = torch.empty(rows, self.outputs)
+        y = x.new_empty(rows, self.outputs)
         if rows:
             _product(
-                self._kind, x.data_ptr(), *self._addresses, y.data_ptr(), np.zeros(1, np.int64),
+                self._kind, x.data_ptr(), self.panels.data_ptr(), self.scales.data_ptr(), y.data_ptr(), np.zeros(1, np.int64),
                 rows, self.inputs, self.outputs, threads(),
             )  # fmt: skip
         return y

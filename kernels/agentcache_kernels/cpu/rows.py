@@ -14,7 +14,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from agentcache_kernels.cpu.compiling import kernel, part, threads
+from agentcache_kernels.cpu.compiling import check_float32, kernel, part, threads
 from agentcache_kernels.cpu.emit_rows import add, copy, rotate, scaled, silu_mul, squares, store_strided
 
 _FEW_NUMBERS = 2**15
@@ -34,8 +34,15 @@ def add_rms_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, eps: floa
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
-    out = torch.empty_like(hidden)
+    check_float32(hidden=hidden, weight=weight)
     rows, width = hidden.shape
+    if delta is not None:
+        check_float32(delta=delta)
+    if weight.shape != (width,) or (delta is not None and delta.shape != hidden.shape):
+        raise ValueError(
+            f"got {hidden.shape}, {None if delta is None else delta.shape} and {weight.shape}, expected one size"
+        )
+    out = torch.empty_like(hidden)
     _add_rms_norm(
         hidden.data_ptr(), 0 if delta is None else delta.data_ptr(), weight.data_ptr(), out.data_ptr(),
         rows, width, np.float32(eps), _workers(rows * width),
@@ -45,8 +52,9 @@ def add_rms_norm(hidden: Tensor, delta: Tensor | None, weight: Tensor, eps: floa
 
 def silu_and_mul(gate_up: Tensor) -> Tensor:
     """``silu(gate) * up`` ``[rows, width]`` of ``gate_up`` ``[rows, 2 * width]`` (Shazeer, "GLU Variants", 2020)."""
+    check_float32(gate_up=gate_up)
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-    out = torch.empty(rows, width)
+    out = gate_up.new_empty(rows, width)
     _silu_and_mul(gate_up.data_ptr(), out.data_ptr(), rows, width, _workers(rows * width))
     return out
 
@@ -70,11 +78,17 @@ class Turns:
     sin: Tensor
     positions: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int64]
+    last_slot: int
+    """The greatest of ``slots``."""
 
     @classmethod
     def of(cls, cos: Tensor, sin: Tensor, positions: Tensor, slots: Tensor) -> Turns:
         """From int64 tensors ``[rows]``."""
-        return cls(cos, sin, positions.contiguous().numpy(), slots.contiguous().numpy())
+        check_float32(cos=cos, sin=sin)
+        places, targets = positions.contiguous().numpy(), slots.contiguous().numpy()
+        if len(places) and not 0 <= places.min() <= places.max() < len(cos):
+            raise ValueError(f"got positions {places.min()} to {places.max()}, expected 0 to {len(cos) - 1}")
+        return cls(cos, sin, places, targets, int(targets.max(initial=-1)))
 
 
 def rotate_and_write(qkv: Tensor, turns: Turns, k_pages: Tensor, v_pages: Tensor, norm: HeadNorm | None) -> Tensor:
@@ -87,10 +101,16 @@ def rotate_and_write(qkv: Tensor, turns: Turns, k_pages: Tensor, v_pages: Tensor
     Returns:
         The queries, ``[rows, q_heads, head_dim]``.
     """
+    check_float32(qkv=qkv, keys=k_pages.transpose(2, 3), v_pages=v_pages)
     kv_heads, num_pages, page_size, head_dim = k_pages.shape
     rows = qkv.shape[0]
+    if len(turns.positions) != rows or turns.last_slot >= num_pages * page_size:
+        raise ValueError(
+            f"got {len(turns.positions)} positions and slots up to {turns.last_slot} for {rows} rows, expected one for each and "
+            f"slots below {num_pages * page_size}"
+        )
     heads = qkv.shape[1] // head_dim
-    q = torch.empty(rows, heads - 2 * kv_heads, head_dim)
+    q = qkv.new_empty(rows, heads - 2 * kv_heads, head_dim)
     _rotate_and_write(
         qkv.data_ptr(), q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(),
         turns.cos.data_ptr(), turns.sin.data_ptr(), turns.positions, turns.slots,
