@@ -1,4 +1,4 @@
-"""Times paged attention on the CPU, at the shapes of SmolLM2-135M: one JSON line for each mix of rows.
+"""Times paged attention on the CPU, at the shapes of SmolLM2-135M: one JSON line for each mix of rows and kind of kernels.
 
 Usage: ``python bench/attention_cpu.py [--threads 2] [--layers 6] [--seconds 3]``.  Milliseconds are medians for a step of
 30 layers (``cpu_ms``: processor time of all threads, which neighbours on the machine disturb least; ``build_ms``: what is
@@ -16,9 +16,12 @@ import time
 import torch
 
 from agentcache_kernels import AttentionBatch, make_attention_batch, paged_attention
+from agentcache_kernels.attention import turned
+from agentcache_kernels.cpu.available import compiles
 
 Q_HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE, MODEL_LAYERS = 9, 3, 64, 16, 30
 CPU = torch.device("cpu")
+KERNELS = ("torch", "compiled") if compiles(CPU, torch.float32) else ("torch",)
 
 MIXES: dict[str, list[tuple[int, int]]] = {
     "decode 1 x 2,000": [(1, 2000)],
@@ -40,10 +43,12 @@ def tables_for(lens: list[tuple[int, int]]) -> tuple[list[list[int]], int]:
     return [[order.pop() for _ in range(count)] for count in needed], sum(needed)
 
 
-def measure(lens: list[tuple[int, int]], layers: int, seconds: float) -> dict[str, float]:
+def measure(lens: list[tuple[int, int]], layers: int, seconds: float, *, compiled: bool) -> dict[str, float]:
     tables, num_pages = tables_for(lens)
     shape = (KV_HEADS, num_pages, PAGE_SIZE, HEAD_DIM)
     pools = [(torch.randn(shape), torch.randn(shape)) for _ in range(layers)]
+    if compiled:
+        pools = [(turned(keys), values) for keys, values in pools]
     q = torch.randn(sum(rows for rows, _ in lens), Q_HEADS, HEAD_DIM)
 
     def build() -> AttentionBatch:
@@ -84,8 +89,9 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     for name, lens in MIXES.items():
-        result = measure(lens, args.layers, args.seconds)
-        print(json.dumps({"mix": name, "threads": args.threads, **result}), flush=True)
+        for kernels in KERNELS:
+            result = measure(lens, args.layers, args.seconds, compiled=kernels == "compiled")
+            print(json.dumps({"mix": name, "kernels": kernels, "threads": args.threads, **result}), flush=True)
 
 
 if __name__ == "__main__":
