@@ -18,7 +18,7 @@ from agentcache_kernels.cpu.rows import HeadNorm, Turns, add_rms_norm, rotate_an
 if TYPE_CHECKING:
     from agentcache.model.transformer import Transformer
 
-Product = Callable[[Tensor], Tensor]
+Multiply = Callable[[Tensor], Tensor]
 
 
 class CompiledDecoder:
@@ -65,8 +65,8 @@ class _Layer:
         self._scale, self._window = attention.scale, attention.window
         self._norms = tuple((norm.weight, norm.eps) for norm in (layer.attention_norm, layer.mlp_norm))
         self._head_norm = None if attention.qk_norm is None else HeadNorm(attention.qk_norm, attention.eps)
-        self._qkv, self._output = _product(attention.qkv), _product(attention.output)
-        self._gate_up, self._down = _product(mlp.gate_up), _product(mlp.down)
+        self._qkv, self._output = _multiply(attention.qkv), _multiply(attention.output)
+        self._gate_up, self._down = _multiply(mlp.gate_up), _multiply(mlp.down)
 
     def run(self, hidden: Tensor, delta: Tensor | None, step: _Step) -> Tensor:
         """Adds ``delta`` to ``hidden`` and all of the layer but its last result, which is returned: adding that up is the
@@ -80,9 +80,9 @@ class _Layer:
         return self._down(silu_and_mul(self._gate_up(x)))
 
 
-def _product(layer: nn.Module) -> Product:
+def _multiply(layer: nn.Module) -> Multiply:
     """The layer itself, or the packed product that is all there is to it."""
     if isinstance(layer, Linear) and layer.packed is not None and layer.bias is None:
         return layer.packed
-    product: Product = layer
-    return product
+    multiply: Multiply = layer
+    return multiply

@@ -103,17 +103,17 @@ def _copy(slot: Slot, name: str, tensor: Tensor, folder: Path) -> None:
 
 
 def _fill_randomly(slots: dict[str, Slot], quantizer: Quantizer | None) -> None:
-    generators: dict[
-        torch.device, torch.Generator
-    ] = {}  # numbers are made where they are needed: a device does so in no time
+    # Numbers are made where they are needed: a GPU makes eight billion in no time.
+    generators: dict[torch.device, torch.Generator] = {}
     for name in list(slots):
         slot = slots.pop(name)
         if name.endswith("norm.weight"):
             slot.target.fill_(1.0)
         else:
             device = slot.target.device
-            generator = generators.setdefault(device, torch.Generator(device).manual_seed(0))
-            slot.target.copy_(torch.empty(slot.shape, device=device).normal_(std=0.02, generator=generator))
+            if device not in generators:
+                generators[device] = torch.Generator(device).manual_seed(0)
+            slot.target.copy_(torch.empty(slot.shape, device=device).normal_(std=0.02, generator=generators[device]))
         del slot
         if quantizer is not None:
             quantizer.filled(name)

@@ -11,6 +11,7 @@ from weights that are unpacked for each product, which is faster there and round
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,15 +48,15 @@ class Wide:
         return self._memory[: outputs * inputs].view(outputs, inputs)
 
 
-class Product(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
+class Product(nn.Module, ABC):  # type: ignore[misc]  # torch is untyped to mypy here
     """``x @ weight.T``: float32 ``[rows, outputs]`` from float32 ``[rows, inputs]``."""
 
     kind: str
     """``int8`` or ``int4``."""
 
+    @abstractmethod
     def unpacked(self, wide: Wide) -> Tensor:
         """The weights ``[outputs, inputs]`` in ``wide.room``."""
-        raise NotImplementedError
 
 
 class CompiledProduct(Product):

@@ -6,7 +6,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import llvmlite.binding
 import pytest
@@ -28,14 +27,6 @@ SHAPES = [(1, 1), (PANEL, 64), (PANEL + 1, 70), (3 * PANEL - 5, 513), (7, 1100),
 
 def _random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

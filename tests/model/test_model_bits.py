@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -41,14 +41,6 @@ def _model(folder: Path) -> Transformer:
 def paged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Paged:
     """Makes runs of the model on one kind of kernels."""
     return partial(PagedRun, _model(tmp_path_factory.mktemp("dummy")), compiled=request.param)
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def test_a_decode_row_has_the_same_bits_alone_and_in_company(paged: Paged, threads: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -29,14 +27,6 @@ def _product(
     """The product and the weights that its codes stand for."""
     codes = to_channel_codes(weight) if kind == "int8" else to_group_codes(weight)
     return make_product(codes, wide, compiled=compiled), codes.dequantized()
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])

@@ -29,20 +29,19 @@ from torch import Tensor
 
 from agentcache_kernels.cpu.compiling import check_float32, kernel, part, threads
 from agentcache_kernels.cpu.emit_products import product_tile
-from agentcache_kernels.cpu.emit_rows import LANES, copy, exp, exps, greatest, scaled, take
+from agentcache_kernels.cpu.emit_rows import LANES, copy, exp, exps, greatest, take, times
+from agentcache_kernels.cpu.linear import even_share
 from agentcache_kernels.cpu.plan import CompiledPlan
 from agentcache_kernels.cpu.target import target
 
-_WIDE = target().lanes
-_SCORE_ROWS, _VALUE_ROWS = target().scores[0], target().values[0]
-_VALUE_COLUMNS = target().values[1] * _WIDE
-_NARROW = 4
+_WIDE, _NARROW = target().lanes, 4
+_BROAD_ROWS, _BROAD = target().broad[0], target().broad[1] * _WIDE
+_TALL_ROWS, _FEW_ROWS = target().tall[0], 4
 
-_score_tile = product_tile(*target().scores, _WIDE)
-_narrow_tile = product_tile(4, 1, _NARROW)
-_single_tile = product_tile(4, 1, 1)
-_value_tile = product_tile(*target().values, _WIDE)
-_vector_tile = product_tile(_VALUE_ROWS, 1, _WIDE)
+_broad_tile = product_tile(*target().broad, _WIDE)
+_tall_tile = product_tile(*target().tall, _WIDE)
+_narrow_tile = product_tile(_FEW_ROWS, 1, _NARROW)
+_single_tile = product_tile(_FEW_ROWS, 1, 1)
 
 
 def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor, plan: CompiledPlan, scale: float) -> Tensor:
@@ -53,6 +52,8 @@ def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor, plan: CompiledPlan, scal
         k_pages: float32 ``[kv_heads, num_pages, page_size, head_dim]``, whose memory is in order ``[kv_heads, num_pages,
             head_dim, page_size]``: the same dimension of a page's keys is one vector.
         v_pages: float32 ``[kv_heads, num_pages, page_size, head_dim]``, contiguous.
+        plan: of this step, for pools of this shape.
+        scale: multiplies the scores.
 
     Raises:
         ValueError: another type, or memory in another order.
@@ -78,73 +79,42 @@ def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor, plan: CompiledPlan, scal
 
 
 @part
-def _rows_at_once(lines: int, most: int) -> int:
-    """An even share of lines for each of as few tiles as are needed."""
-    tiles = (lines + most - 1) // most
-    return (lines + tiles - 1) // tiles
+def _product(
+    a: int, lda: int, b: int, ldb: int, c: int, ldc: int, lines: int, columns: int, inner: int, more: int
+) -> None:  # fmt: skip
+    """C = A @ B of any size, by the widest tiles that fit; with ``more`` C goes on from what it holds.
 
-
-@part
-def _scores(q: int, lines: int, dim: int, keys: int, page_size: int, scores: int, stride: int) -> None:
-    """Scores of all lines for one page of keys."""
+    Scores are queries times a page of keys, and results are weights times rows of values.
+    """
     column = 0
-    while page_size - column >= _WIDE:
-        size = _rows_at_once(lines, _SCORE_ROWS)
+    while columns - column >= _BROAD:
+        size = even_share(lines, _BROAD_ROWS)
         for line in range(0, lines, size):
-            _score_tile(
-                min(size, lines - line), q + 4 * line * dim, dim, keys + 4 * column, page_size,
-                scores + 4 * (line * stride + column), stride, dim, 0,
+            _broad_tile(
+                min(size, lines - line), a + 4 * line * lda, lda, b + 4 * column, ldb, c + 4 * (line * ldc + column), ldc,
+                inner, more,
+            )  # fmt: skip
+        column += _BROAD
+    while columns - column >= _WIDE:
+        size = even_share(lines, _TALL_ROWS)
+        for line in range(0, lines, size):
+            _tall_tile(
+                min(size, lines - line), a + 4 * line * lda, lda, b + 4 * column, ldb, c + 4 * (line * ldc + column), ldc,
+                inner, more,
             )  # fmt: skip
         column += _WIDE
-    while page_size - column >= _NARROW:
-        for line in range(0, lines, 4):
+    while columns - column >= _NARROW:
+        for line in range(0, lines, _FEW_ROWS):
             _narrow_tile(
-                min(4, lines - line), q + 4 * line * dim, dim, keys + 4 * column, page_size,
-                scores + 4 * (line * stride + column), stride, dim, 0,
+                min(_FEW_ROWS, lines - line), a + 4 * line * lda, lda, b + 4 * column, ldb,
+                c + 4 * (line * ldc + column), ldc, inner, more,
             )  # fmt: skip
         column += _NARROW
-    while column < page_size:
-        for line in range(0, lines, 4):
+    while column < columns:
+        for line in range(0, lines, _FEW_ROWS):
             _single_tile(
-                min(4, lines - line), q + 4 * line * dim, dim, keys + 4 * column, page_size,
-                scores + 4 * (line * stride + column), stride, dim, 0,
-            )  # fmt: skip
-        column += 1
-
-
-@part
-def _values(
-    weights: int, stride: int, lines: int, values: int, keys: int, dim: int, out: int, ldo: int, more: int
-) -> None:
-    """Add the ``keys`` rows at ``values``, weighted, to every line's result (or begin it, where ``more`` is 0)."""
-    column = 0
-    size = _rows_at_once(lines, _VALUE_ROWS)
-    while dim - column >= _VALUE_COLUMNS:
-        for line in range(0, lines, size):
-            _value_tile(
-                min(size, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
-                out + 4 * (line * ldo + column), ldo, keys, more,
-            )  # fmt: skip
-        column += _VALUE_COLUMNS
-    while dim - column >= _WIDE:
-        for line in range(0, lines, size):
-            _vector_tile(
-                min(size, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
-                out + 4 * (line * ldo + column), ldo, keys, more,
-            )  # fmt: skip
-        column += _WIDE
-    while dim - column >= _NARROW:
-        for line in range(0, lines, 4):
-            _narrow_tile(
-                min(4, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
-                out + 4 * (line * ldo + column), ldo, keys, more,
-            )  # fmt: skip
-        column += _NARROW
-    while column < dim:
-        for line in range(0, lines, 4):
-            _single_tile(
-                min(4, lines - line), weights + 4 * line * stride, stride, values + 4 * column, dim,
-                out + 4 * (line * ldo + column), ldo, keys, more,
+                min(_FEW_ROWS, lines - line), a + 4 * line * lda, lda, b + 4 * column, ldb,
+                c + 4 * (line * ldc + column), ldc, inner, more,
             )  # fmt: skip
         column += 1
 
@@ -161,9 +131,9 @@ def _block_values(
         key += page_size
         while key < width and pages[key // page_size] == page + (key - begin) // page_size:
             key += page_size
-        _values(
-            weights + 4 * begin, stride, lines, values + 4 * page * page_size * dim, min(key, width) - begin, dim,
-            out, ldo, begin,
+        _product(
+            weights + 4 * begin, stride, values + 4 * page * page_size * dim, dim, out, ldo,
+            lines, dim, min(key, width) - begin, begin,
         )  # fmt: skip
 
 
@@ -232,12 +202,11 @@ class _Sizes(NamedTuple):
 @part
 def _load_queries(q: int, rows: np.ndarray, head: int, sizes: _Sizes, scale: float, queries: np.ndarray) -> None:
     """The lines of ``rows`` for one head of keys, scaled: line = row * group + query head."""
-    ones = np.ones(sizes.dim, np.float32)
     heads = sizes.kv_heads * sizes.group
     for line in range(len(rows) * sizes.group):
         token = rows[line // sizes.group, 0]
         source = q + 4 * (token * heads + head * sizes.group + line % sizes.group) * sizes.dim
-        scaled(source, ones.ctypes.data, queries.ctypes.data + 4 * line * sizes.dim, sizes.dim, scale)
+        times(source, queries.ctypes.data + 4 * line * sizes.dim, sizes.dim, scale)
 
 
 @part
@@ -252,9 +221,9 @@ def _block(
     dim, page_size, lines = sizes.dim, sizes.page_size, len(results)
     stride = scores.shape[1]
     for number in range((width + page_size - 1) // page_size):
-        _scores(
-            queries.ctypes.data, lines, dim, keys + 4 * pages[number] * page_size * dim, page_size,
-            scores.ctypes.data + 4 * number * page_size, stride,
+        _product(
+            queries.ctypes.data, dim, keys + 4 * pages[number] * page_size * dim, page_size,
+            scores.ctypes.data + 4 * number * page_size, stride, lines, page_size, dim, 0,
         )  # fmt: skip
     for line in range(lines):
         low, high = _seen(rows[line // sizes.group, 1], start, width, sizes.window)

@@ -112,6 +112,10 @@ def _write_scaled(b: Any, x: Value, weight: Value, out: Value, length: Value, sc
     _elementwise(write, 2)(b, x, weight, out, length)
 
 
+def _write_times(b: Any, x: Value, out: Value, length: Value, factor: Value) -> None:
+    _elementwise(lambda v, number: b.fmul(number, v.splat(factor)), 1)(b, x, out, length)
+
+
 def _write_add(b: Any, x: Value, y: Value, length: Value) -> None:
     _elementwise(lambda _, one, other: b.fadd(one, other), 2)(b, x, y, x, length)
 
@@ -166,6 +170,9 @@ squares = emitted(_F, [_A, _A], _write_squares)
 
 scaled = emitted(types.void, [_A, _A, _A, _A, _F], _write_scaled)
 """``scaled(x, weight, out, length, scale)``: ``out = x * scale * weight``."""
+
+times = emitted(types.void, [_A, _A, _A, _F], _write_times)
+"""``times(x, out, length, factor)``: ``out = x * factor``."""
 
 silu_mul = emitted(types.void, [_A, _A, _A, _A], _elementwise(_gated, 2))
 """``silu_mul(gate, up, out, length)``: ``out = gate / (1 + exp(-gate)) * up``."""

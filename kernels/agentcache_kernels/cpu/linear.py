@@ -129,8 +129,9 @@ def _in_panels(matrix: Tensor) -> Tensor:
 
 
 @part
-def _even_share(rows: int, most: int) -> int:
-    """Rows of a tile: a last tile of few rows would read the panel for little."""
+def even_share(rows: int, most: int) -> int:
+    """Rows of a tile, where as few tiles as are needed share them evenly: a last one of few rows would read its right side for
+    little."""
     tiles = (rows + most - 1) // most
     return (rows + tiles - 1) // tiles
 
@@ -138,7 +139,7 @@ def _even_share(rows: int, most: int) -> int:
 @part
 def _float_piece(x: int, inputs: int, piece: int, y: int, ldy: int, rows: int, count: int, more: int) -> None:
     """All rows, for ``count`` inputs of a panel."""
-    size = _even_share(rows, _ROWS)
+    size = even_share(rows, _ROWS)
     for row in range(0, rows, size):
         _tile(
             min(size, rows - row), x + 4 * row * inputs, inputs, piece, PANEL, y + 4 * row * ldy, ldy, count, more

@@ -68,7 +68,7 @@ class _Builder:
         self.shape = shape
         self.window = _UNLIMITED if window is None else window
         # Lines of a task: several tiles of the product of scores, and little enough to stay in the nearest caches.
-        self.rows_at_once = max(1, 3 * target().scores[0] // shape.group)
+        self.rows_at_once = max(1, 3 * target().tall[0] // shape.group)
         self.tasks: list[tuple[int, ...]] = []
         self.rows: list[tuple[int, int]] = []
         self.pages: list[int] = []
