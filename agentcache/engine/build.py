@@ -83,7 +83,9 @@ def _build(settings: Settings, progress: Progress | None, kernels: bool | None) 
     on_kernels = device.type == "cuda" if kernels is None else kernels
     store = _Store(settings.page_size, dtype, device, on_kernels)
     model = (
-        _on_kernels(settings, transformer, store) if on_kernels else _on_torch(settings, transformer, store, progress)
+        _on_triton(settings, transformer, store)
+        if on_kernels
+        else _without_triton(settings, transformer, store, progress)
     )
     kv, num_pages = model.kv, model.kv.num_pages
     tokenizer = Tokenizer.from_folder(files.folder)
@@ -167,26 +169,23 @@ class _Model(NamedTuple):
     when_read: Callable[[], Callable[[], None]] | None
 
 
-def _on_torch(settings: Settings, transformer: Transformer, store: _Store, progress: Progress | None) -> _Model:
+def _without_triton(settings: Settings, transformer: Transformer, store: _Store, progress: Progress | None) -> _Model:
     num_pages = _num_pages(settings, transformer, store)
     kv = store.make(transformer.config, num_pages)
     runner = ModelRunner(transformer, kv, store.device)
     if kv.compiled:
-        from agentcache_kernels.cpu.compiling import (
-            compiled_before,
-            note_compiled,
-        )  # numba, which other devices do without
+        from agentcache_kernels.cpu import compiling  # numba, which other devices do without
 
-        if progress is not None and not compiled_before():
+        if progress is not None and not compiling.compiled_before():
             progress("Compiling kernels for this processor, once (about half a minute)")
         runner.warm_up()
-        note_compiled()
+        compiling.note_compiled()
     else:
         runner.warm_up()
     return _Model(kv, runner, kv, None)
 
 
-def _on_kernels(settings: Settings, transformer: Transformer, store: _Store) -> _Model:
+def _on_triton(settings: Settings, transformer: Transformer, store: _Store) -> _Model:
     from agentcache.engine.gpu import kernel_options, kernel_parts, measured_pages  # triton, which others do without
 
     def make(num_pages: int) -> KVStore:

@@ -143,9 +143,7 @@ def _check_finite(chunks: list[Chunk], hidden: Tensor) -> None:
     finite = hidden.isfinite().all(-1)
     if bool(finite.all()):
         return
-    row = 0
-    for chunk in chunks:
+    for chunk, row in zip(chunks, first_rows(chunks), strict=True):
         rows = finite[row : row + chunk.count]
         if not bool((rows[:-1] if chunk.samples else rows).all()):
             raise NonFiniteLogitsError(chunk.sequence, range(chunk.start, chunk.end))
-        row += chunk.count
