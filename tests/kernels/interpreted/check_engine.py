@@ -118,9 +118,7 @@ def test_rows_that_are_nobody_s_write_nowhere_whoever_was_there_before(model: Tr
     """Four rows, then three in the same graph, in another order; the pages of the one that left begin as NaN again."""
     runner = kernel_runner(model)
     story = Story(runner.run)
-    for number, name in enumerate("abcd"):
-        story.begin(name, tiny_models.random_prompt(9, seed=number), [10 * number + 1, 10 * number + 2])
-        story.step(**{name: 9})
+    story.read("abcd")
     story.step(a=1, b=1, c=1, d=1)
     store = (*runner.kv.k, *runner.kv.v)
     for pages in store:
@@ -192,9 +190,7 @@ def test_sampled_penalised_and_biased_rows_share_a_graph(model: Transformer) -> 
 def test_a_row_with_nothing_to_draw_from_is_named(model: Transformer) -> None:
     runner = kernel_runner(model)
     story = Story(runner.run)
-    for number, name in enumerate("ab"):
-        story.begin(name, tiny_models.random_prompt(9, seed=number), [10 * number + 1, 10 * number + 2])
-        story.step(**{name: 9})
+    story.read("ab")
     for pages in runner.kv.v:
         pages[:, 11] = float("nan")
     with pytest.raises(NonFiniteLogitsError) as caught:

@@ -76,6 +76,12 @@ class Story:
         self.tables[name] = pages
         self.computed[name] = 0
 
+    def read(self, names: str) -> None:
+        """Begin a sequence for each letter and run its prompt of nine tokens; letter ``n`` has pages ``10 n + 1, 10 n + 2``."""
+        for number, name in enumerate(names):
+            self.begin(name, tiny_models.random_prompt(9, seed=number), [10 * number + 1, 10 * number + 2])
+            self.step(**{name: 9})
+
     def step(self, **rows: int) -> list[tuple[int, list[int]]]:
         """Run so many rows of each sequence and add what was drawn; tokens with the best alternatives."""
         chunks = []
