@@ -9,13 +9,37 @@ import enum
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from agentcache.cache.explain import Miss
     from agentcache.cache.lease import Lease
     from agentcache.cache.tokens import Bookmark, PagedTokens
     from agentcache.chat.detokenizer import TextStream
+
+
+class Constraint(Protocol):
+    """Which tokens one sequence may draw next.  Used by the engine's thread only."""
+
+    def mask(self) -> NDArray[np.uint32]:
+        """Allowed tokens as bits, ``[ceil(vocab / 32)]``: bit ``i % 32`` of word ``i // 32`` stands for token ``i``."""
+
+    def advance(self, token: int) -> None:
+        """``token`` was drawn."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether what was drawn is complete and nothing but an end token may follow."""
+
+
+class Grammar(Protocol):
+    """What a reply must look like; compiled, and shared between sequences."""
+
+    def start(self) -> Constraint:
+        """At the beginning of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +69,8 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     """The same for every prompt token.  Forces the whole prompt to be computed, so the figures never depend on the cache."""
     n: int = 1
+    grammar: Grammar | None = None
+    """What the reply must look like; other tokens are never drawn."""
 
     @property
     def greedy(self) -> bool:
@@ -195,6 +221,7 @@ class Sequence:
     """Order of arrival, set by the scheduler."""
     state: SequenceState = SequenceState.WAITING
     lease: Lease | None = None
+    constraint: Constraint | None = None
     text: TextStream | None = None
     """Made for sequences with stop strings only: for them text decides when they end."""
     cached_tokens: int | None = None

@@ -1,0 +1,1 @@
+"""What a model writes, read as it comes: reasoning, text, and tool calls in the wire format of its family."""
