@@ -69,6 +69,8 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     """The same for every prompt token.  Forces the whole prompt to be computed, so the figures never depend on the cache."""
     n: int = 1
+    shown_tokens: frozenset[int] = frozenset()
+    """Control tokens that the text shows; all others are left out of it."""
     grammar: Grammar | None = None
     """What the reply must look like; other tokens are never drawn."""
 

@@ -98,7 +98,7 @@ def make_engine(load: Load, tokenizer: Tokenizer, runner: RestingRunner) -> Asyn
     core = EngineCore(
         Scheduler(CacheManager(pages, PAGE), Limits(1 << 20, load.running, 10_000)),
         runner,
-        lambda stop: TextStream(tokenizer, stop),
+        lambda stop, shown: TextStream(tokenizer, stop, shown=shown),
         eos_token_ids=frozenset([2]),
         bounds=Bounds(1 << 20, 1 << 20, VOCAB, load.running),
         seeds=random.Random(0),

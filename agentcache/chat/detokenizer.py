@@ -105,14 +105,23 @@ class TextStream:
     Args:
         stop: strings that end the text; the text excludes them.
         skip_special_tokens: leave control tokens out of the text.
+        shown: those that are shown all the same.
 
     Raises:
         RequestError: an empty stop string.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...] = (),
+        *,
+        skip_special_tokens: bool = True,
+        shown: frozenset[int] = frozenset(),
+    ) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special_tokens
+        self._shown = shown
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._matcher = StopMatcher(stop) if stop else None
         self._first = True
@@ -123,7 +132,7 @@ class TextStream:
         """Add one token.  After a stop string was found every delta is empty and names it."""
         if self._stopped_by is not None:
             return TextDelta("", self._stopped_by)
-        if self._skip_special and self._tokenizer.is_special(token):
+        if self._skip_special and self._tokenizer.is_special(token) and token not in self._shown:
             return _NOTHING
         text = self._strip(self._utf8.decode(self._token_bytes(token)))
         if self._matcher is None or not text:

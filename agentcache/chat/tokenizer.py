@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,13 +148,17 @@ class Tokenizer:
 
     # -- ids to text
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of ``ids``.  Ids outside the vocabulary are skipped.
+    def decode(
+        self, ids: Sequence[int], *, skip_special_tokens: bool = True, shown: Container[int] = frozenset()
+    ) -> str:
+        """The text of ``ids``; control tokens are left out but for those in ``shown``.  Ids outside the vocabulary are skipped.
 
         Bytes that are no UTF-8 become U+FFFD, one for each cut or invalid sequence.  (Hugging Face's byte fallback gives
         one for every byte of a run of byte tokens if any of them is invalid, which no stream can do.)
         """
-        kept = [token for token in ids if not (skip_special_tokens and token in self._special_ids)]
+        kept = list(ids)
+        if skip_special_tokens:
+            kept = [token for token in kept if token not in self._special_ids or token in shown]
         if self._rule.depends_on_first:
             kept = [token for token in kept if self._piece(token) is not None]
             pieces = [self.piece_bytes(token, first=i == 0) for i, token in enumerate(kept)]

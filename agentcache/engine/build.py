@@ -121,7 +121,7 @@ def _build(settings: Settings, progress: Progress | None, kernels: bool | None) 
     core = EngineCore(
         scheduler=Scheduler(manager, limits, POLICIES[settings.schedule], _costs(settings)),
         runner=model.runner,
-        make_text=lambda stop: TextStream(tokenizer, stop),
+        make_text=lambda stop, shown: TextStream(tokenizer, stop, shown=shown),
         eos_token_ids=tokenizer.eos_token_ids,
         bounds=bounds,
         clock=Clock(),

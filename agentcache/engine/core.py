@@ -32,8 +32,8 @@ from agentcache.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
-MakeText = Callable[[tuple[str, ...]], TextStream]
-"""Makes the incremental detokeniser of one sequence from its stop strings."""
+MakeText = Callable[[tuple[str, ...], frozenset[int]], TextStream]
+"""Makes the incremental detokeniser of one sequence from its stop strings and the control tokens that it shows."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class EngineCore:
                 prompt_len=len(request.prompt),
                 max_tokens=room,
                 seed=seed + index,
-                text=self.make_text(request.params.stop) if request.params.stop else None,
+                text=self.make_text(request.params.stop, request.params.shown_tokens) if request.params.stop else None,
             )
             for index in range(request.params.n)
         ]

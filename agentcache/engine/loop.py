@@ -176,7 +176,7 @@ class AsyncEngine:
         stream = OutputStream(
             params.n,
             abort=lambda: self._inbox.put(lambda: self._core.abort(request_id)),
-            spelling=Spelling(lambda: self._core.make_text(())),
+            spelling=Spelling(lambda: self._core.make_text((), params.shown_tokens)),
         )
 
         def sink(output: Output) -> None:

@@ -128,11 +128,13 @@ class Reply:
         text: as the client saw it (cut before a stop string, without special tokens).
         token_ids: every token that was drawn, without the end token.
         end_token: the token that ended it, if one did.
+        shown: control tokens that the text shows.
     """
 
     text: str
     token_ids: Sequence[int]
     end_token: int | None = None
+    shown: frozenset[int] = frozenset()
 
     def end(self, tokenizer: Tokenizer) -> EndToken | None:
         if self.end_token is None:
@@ -147,7 +149,7 @@ class Reply:
         and the rest of the text is tokenised.
         """
         kept = list(self.token_ids)
-        while not self.text.startswith(whole := tokenizer.decode(kept)):
+        while not self.text.startswith(whole := tokenizer.decode(kept, shown=self.shown)):
             kept.pop()
         rest = self.text[len(whole) :]
         return kept + (tokenizer.encode(rest, parse_special=False) if rest else [])

@@ -105,7 +105,7 @@ class ReplayRunner:
 class PlainText:
     """A detokeniser for tests: token 7 is ``<7>``; stop strings as the real one has them, without holding text back."""
 
-    def __init__(self, stop: tuple[str, ...] = ()) -> None:
+    def __init__(self, stop: tuple[str, ...] = (), shown: frozenset[int] = frozenset()) -> None:
         self.stop = stop
         self.said = ""
 

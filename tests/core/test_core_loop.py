@@ -232,10 +232,10 @@ def test_a_request_that_cannot_be_taken_in_ends_alone():
     async def scene(engine):
         make_text = engine._core.make_text
 
-        def broken(stop):
+        def broken(stop, shown):
             if stop == ("break",):
                 raise OverflowError("for this test")
-            return make_text(stop)
+            return make_text(stop, shown)
 
         engine._core.make_text = broken
         bad, good = submit(engine, "bad", prompt_of(6), n=2, stop=("break",)), submit(engine, "good", prompt_of(6))

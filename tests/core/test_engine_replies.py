@@ -80,7 +80,7 @@ def test_text_that_was_held_back_comes_with_the_end(eos, stop):
 def test_the_engine_makes_text_only_where_text_decides_when_a_sequence_ends():
     made = []
 
-    def make_text(stop):
+    def make_text(stop, shown):
         made.append(stop)
         return PlainText(stop)
 

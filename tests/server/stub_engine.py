@@ -35,7 +35,7 @@ class ByteTokenizer:
     def encode_prompt(self, text):
         return self.encode(text)
 
-    def decode(self, ids, *, skip_special_tokens=True):
+    def decode(self, ids, *, skip_special_tokens=True, shown=frozenset()):
         return bytes(i for i in ids if i < 256).decode("utf-8", "replace")
 
     def token_bytes(self, token):
