@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI
+from starlette.types import ASGIApp
 
 from agentcache import __version__
 from agentcache.server.admin import cache_router, debug_router, models_router, open_router
@@ -18,8 +19,10 @@ from agentcache.server.completions import completions_router
 from agentcache.server.context import Context
 from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import install_error_handlers
+from agentcache.server.exchanges import ExchangeWatch
 from agentcache.server.metrics import metrics_router
 from agentcache.server.openapi import describe_bodies
+from agentcache.server.request_ids import RequestIds
 from agentcache.server.serve import Server, address_of, listen, print_banner
 from agentcache.server.sessions import sessions_router
 from agentcache.server.text import text_router
@@ -32,6 +35,17 @@ logger = logging.getLogger(__name__)
 
 STOP_S = 3
 """How long the engine gets to end its step."""
+
+
+class _App(FastAPI):
+    """FastAPI whose every answer is watched from outside, those to its own failures too."""
+
+    def __init__(self, context: Context, **options: Any) -> None:
+        super().__init__(**options)
+        self._context = context
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return RequestIds(ExchangeWatch(super().build_middleware_stack(), self._context.exchanges))
 
 
 def run_server(engine: AsyncEngine, settings: Settings) -> int:
@@ -71,7 +85,8 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
             except asyncio.TimeoutError:
                 logger.warning("the engine did not stop within %d s; leaving it behind", STOP_S)
 
-    app = FastAPI(
+    app = _App(
+        context,
         title="agentcache",
         version=__version__,
         description="Serves a language model to agents; every answer says how much of its prompt was cached.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import ApiError, shown, shutting_down
+from agentcache.server.exchanges import Exchanges
 from agentcache.server.journal import Journal
 from agentcache.server.lifecycle import Lifecycle
 from agentcache.settings import Settings
@@ -27,6 +28,7 @@ class Context:
     misses: Counter[str] = field(default_factory=Counter)
     """Answers by the code of the ``miss`` that they carried."""
     journal: Journal = field(default_factory=Journal)
+    exchanges: Exchanges = field(default_factory=Exchanges)
 
     def check_model(self, name: str | None) -> None:
         """A request may name the model as ``/v1/models`` does, as ``--model`` did, or not at all.

@@ -6,9 +6,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentcache.request import SamplingParams
+
+if TYPE_CHECKING:
+    from agentcache.server.exchanges import Exchange
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,8 @@ class RequestRecord:
         finish_reasons: one a choice.
         cached_tokens, computed_tokens: as the ``agentcache`` object of the answer has them.
         miss: as the answer has it.
+        queue_s: seconds from ``started`` until it was first admitted, where that is known.
+        exchange: the HTTP request that it answers (``request.state.exchange``); learns of this record by ``note``.
     """
 
     request_id: str
@@ -52,6 +57,8 @@ class RequestRecord:
     completion_tokens: int
     miss: dict[str, Any] | None
     params: SamplingParams | None
+    queue_s: float | None = None
+    exchange: Exchange | None = None
 
 
 class Journal:
@@ -66,6 +73,9 @@ class Journal:
         self._readers.append(reader)
 
     def note(self, record: RequestRecord) -> None:
+        """Once a request, before its last byte goes out."""
+        if record.exchange is not None:
+            record.exchange.record = record
         self._latest.append(record)
         for reader in self._readers:
             try:
