@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentcache.cache.tiers import TierStats
@@ -26,6 +26,13 @@ class Histogram:
     def observe(self, value: float, times: int = 1) -> None:
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
+
+    def cumulative(self) -> Iterator[tuple[str, int]]:
+        """As Prometheus wants it: each bound, and how many values lie at or below it."""
+        total = 0
+        for bound, count in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
+            total += count
+            yield bound, total
 
     def copy(self) -> Histogram:
         twin = Histogram(self.bounds)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -13,11 +13,14 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from starlette.requests import Request
 from starlette.responses import Response
 
 from agentcache.engine.stats import EngineStats, Histogram
 from agentcache.server.context import Context
+from agentcache.server.http_figures import HttpFigures
 
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "From arrival to the first token",
@@ -27,6 +30,21 @@ _HISTOGRAMS = {
     "request_prompt_tokens": "Prompt tokens of a request",
     "request_generation_tokens": "Generated tokens of a sequence",
 }
+_MISSES = (
+    "cold",
+    "below_page",
+    "diverged",
+    "evicted",
+    "expired",
+    "salt",
+    "model",
+    "in_flight",
+    "template",
+    "disabled",
+)
+_EVICTIONS = ("room", "quota", "flush", "superseded")
+_FINISHED = ("stop", "length", "abort", "error")
+"""Counters begin at zero, not when they first count: what comes first would otherwise not show as an increase."""
 _VLLM_HISTOGRAMS = (
     "time_to_first_token_seconds",
     "inter_token_latency_seconds",
@@ -70,13 +88,14 @@ class EngineCollector(Collector):
         yield _counter("agentcache_computed_tokens", "Positions run", counters.get("computed_tokens", 0))
         yield _counter("agentcache_generation_tokens", "Generated tokens", counters.get("generation_tokens", 0))
         meaning = "Answers whose prompt was not cached further, by the one code that the answer gave as its reason"
-        yield _counters("agentcache_miss", meaning, "code", self._context.misses)
-        yield _counters("agentcache_evictions", "Pages that left the cache", "reason", stats.evictions)
+        yield _counters("agentcache_miss", meaning, "code", _from_zero(_MISSES, self._context.misses))
+        evictions = _from_zero(_EVICTIONS, stats.evictions)
+        yield _counters("agentcache_evictions", "Pages that left the cache", "reason", evictions)
         yield _counter("agentcache_preemptions", "Sequences put back for want of pages", counters.get("preemptions", 0))
         yield _counter("agentcache_swapped_pages", "Pages of such copied to the host", counters.get("swapped_pages", 0))
         yield _counter("agentcache_steps", "Steps of the engine", counters.get("steps", 0))
         yield _counter("agentcache_failed_steps", "Steps that failed", counters.get("failed_steps", 0))
-        yield _counters("agentcache_finished", "Finished sequences", "reason", stats.finished)
+        yield _counters("agentcache_finished", "Finished sequences", "reason", _from_zero(_FINISHED, stats.finished))
         for name, meaning in _HISTOGRAMS.items():
             yield _histogram(f"agentcache_{name}", meaning, stats.histograms[name], {})
 
@@ -107,7 +126,7 @@ class EngineCollector(Collector):
         finished = CounterMetricFamily(
             "vllm:request_success", "Sequences that ended well", labels=["model_name", "finished_reason"]
         )
-        for reason in ("stop", "length", "abort"):
+        for reason in _FINISHED[:3]:
             finished.add_metric([info.model_name, reason], stats.finished.get(reason, 0))
         yield finished
         for name in _VLLM_HISTOGRAMS:
@@ -123,6 +142,10 @@ def _pages(stats: EngineStats) -> dict[str, int]:
         "cached": stats.cached_pages,
         "pinned": stats.pinned_pages,
     }
+
+
+def _from_zero(names: Sequence[str], counts: Mapping[str, int]) -> dict[str, int]:
+    return {**dict.fromkeys(names, 0), **counts}
 
 
 def _gauge(name: str, meaning: str, value: float, labels: Mapping[str, str]) -> Metric:
@@ -154,24 +177,23 @@ def _counters(name: str, meaning: str, label: str, values: Mapping[str, float]) 
 
 def _histogram(name: str, meaning: str, histogram: Histogram, labels: Mapping[str, str]) -> Metric:
     family = HistogramMetricFamily(name, meaning, labels=list(labels))
-    family.add_metric(list(labels.values()), list(_cumulative(histogram)), histogram.sum)
+    family.add_metric(list(labels.values()), list(histogram.cumulative()), histogram.sum)
     return family
-
-
-def _cumulative(histogram: Histogram) -> Iterable[tuple[str, float]]:
-    total = 0
-    for bound, count in zip((*map(str, map(float, histogram.bounds)), "+Inf"), histogram.counts, strict=True):
-        total += count
-        yield bound, total
 
 
 def metrics_router(context: Context) -> APIRouter:
     router = APIRouter(tags=["server"])
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(context))
+    registry.register(HttpFigures(context.exchanges))
+    # Under the names that every Prometheus client has; the process's are read from /proc, so they are there on Linux only.
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
-    async def metrics() -> Response:
-        return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+    async def metrics(request: Request) -> Response:
+        """In OpenMetrics' text format for clients that accept it, else in Prometheus'."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"content-type": content_type})
 
     return router
