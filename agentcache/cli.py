@@ -36,7 +36,17 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "batch_invariant",
     ),
     "tiers": ("host_pages", "disk_dir", "disk_size", "store", "kv_events", "public_prefix"),
-    "http": ("host", "port", "api_keys", "max_body", "tool_parser", "allow_special_tokens", "enable_test_hooks"),
+    "http": (
+        "host",
+        "port",
+        "api_keys",
+        "max_body",
+        "keep_alive_s",
+        "tool_parser",
+        "allow_special_tokens",
+        "enable_test_hooks",
+    ),
+    "watching": ("access_log", "otel"),
 }
 
 
@@ -104,6 +114,9 @@ def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
         )
         return
     flag = "--" + name.replace("_", "-")
+    if name == "otel":
+        group.add_argument(flag, nargs="?", const="default", metavar="ENDPOINT", help=field.description)
+        return
     if field.annotation is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=field.description)
         return

@@ -6,6 +6,7 @@ Precedence, strongest first: command line, environment (``AGENTCACHE_API_KEYS``,
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -26,7 +27,6 @@ else:
 DEFAULT_ONLY = (
     "store",
     "kv_events",
-    "tool_parser",
 )
 """Settings that this version serves with their default alone; another value is refused at start, never ignored."""
 
@@ -54,6 +54,13 @@ def default_home() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "agentcache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "agentcache"
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a parent
+        return False
 
 
 class Settings(BaseModel):
@@ -109,9 +116,18 @@ class Settings(BaseModel):
     port: int = Field(8100, ge=0, le=65535, description="port to bind; 0 picks a free one")
     api_keys: tuple[SecretStr, ...] = Field((), description="keys that clients may use; none: open")
     max_body: int = Field(32 * 2**20, ge=1024, description="largest request body, such as 32MiB")
+    keep_alive_s: float = Field(10.0, gt=0, le=3600, description="seconds after which a silent stream says it is alive")
     tool_parser: Literal["auto", "hermes", "llama", "mistral", "json"] = Field("auto", description="tool-call format")
     allow_special_tokens: bool = Field(False, description="let user text become control tokens")
     enable_test_hooks: bool = Field(False, description="serve /debug/*")
+
+    # Watching
+    access_log: Literal["off", "text", "json"] = Field("text", description="a line for each request, on stderr")
+    otel: str | None = Field(
+        None,
+        description="send OpenTelemetry traces to this OTLP/HTTP collector; 'default': where the OTEL_EXPORTER_OTLP_* "
+        "variables say, or http://localhost:4318",
+    )
 
     home: Path = Field(default_factory=default_home, description="converted models and snapshots")
 
@@ -119,6 +135,26 @@ class Settings(BaseModel):
     @classmethod
     def _size(cls, value: Any) -> Any:
         return value if value is None else parse_size(value)
+
+    @field_validator("otel", mode="before")
+    @classmethod
+    def _collector(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # as agentcache.toml may have it
+            return "default" if value else None
+        if value is not None and value != "default" and not re.match(r"https?://[^/\s]", str(value)):
+            raise ValueError(
+                f"got {value!r}, expected the URL of a collector, such as http://127.0.0.1:4318, or 'default'"
+            )
+        return value
+
+    @field_validator("otel")
+    @classmethod
+    def _has_otel(cls, value: str | None) -> str | None:
+        if value is not None and not _importable("opentelemetry.exporter.otlp.proto.http"):
+            raise ValueError(
+                f"got {value!r}, and the packages for traces are not installed: pip install 'agentcache[otel]'"
+            )
+        return value
 
     @field_validator("api_keys")
     @classmethod
