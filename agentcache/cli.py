@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from agentcache import __version__
 from agentcache.errors import AgentCacheError, SettingsError
-from agentcache.settings import DEFAULT_ONLY, Settings, default_home, load_settings
+from agentcache.settings import DEFAULT_ONLY, REPEATED, Settings, default_home, load_settings
 
 T = TypeVar("T")
 
@@ -40,7 +40,14 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "host",
         "port",
         "api_keys",
+        "admin_keys",
+        "allow_keyless",
+        "cors_origins",
         "max_body",
+        "max_connections",
+        "head_timeout_s",
+        "body_timeout_s",
+        "send_timeout_s",
         "keep_alive_s",
         "tool_parser",
         "allow_special_tokens",
@@ -108,12 +115,12 @@ def _add_serve(commands: Any) -> None:
 
 
 def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
-    if name == "api_keys":
-        group.add_argument(
-            "--api-key", dest=name, action="append", metavar="KEY", help=f"{field.description}; repeatable"
-        )
-        return
     flag = "--" + name.replace("_", "-")
+    if name in REPEATED:
+        metavar = "ORIGIN" if name == "cors_origins" else "KEY"
+        description = f"{field.description}; repeatable"
+        group.add_argument(flag.removesuffix("s"), dest=name, action="append", metavar=metavar, help=description)
+        return
     if name == "otel":
         group.add_argument(flag, nargs="?", const="default", metavar="ENDPOINT", help=field.description)
         return
@@ -140,7 +147,7 @@ def _metavar(name: str, field: FieldInfo) -> str | None:
         return None
     if name in {"kv_memory", "max_body", "disk_size"}:
         return "SIZE"
-    kinds = {int: "N", Path: "PATH"}
+    kinds = {int: "N", float: "SECONDS", Path: "PATH"}
     annotation = field.annotation
     if get_origin(annotation) in {Union, types.UnionType}:
         annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
@@ -150,8 +157,9 @@ def _metavar(name: str, field: FieldInfo) -> str | None:
 def _serve(options: argparse.Namespace) -> int:
     known = {name for names in _GROUPS.values() for name in names}
     overrides = {name: value for name, value in vars(options).items() if name in known}
-    if overrides["api_keys"] is not None:
-        overrides["api_keys"] = tuple(overrides["api_keys"])
+    for name in REPEATED:
+        if overrides[name] is not None:
+            overrides[name] = tuple(overrides[name])
     settings = load_settings(overrides, options.config)
     # Read by OpenMP when torch loads it.  Threads that spin while they wait take the core that the HTTP side or a neighbour
     # needs, and steps become several times longer; those that sleep at once are woken hundreds of times a step.  GNU's OpenMP

@@ -1,12 +1,13 @@
 """One frozen, validated settings object; the only place that reads the environment and ``agentcache.toml``.
 
-Precedence, strongest first: command line, environment (``AGENTCACHE_API_KEYS``, ``AGENTCACHE_HOME``),
-``agentcache.toml``, defaults.
+Precedence, strongest first: command line, environment (``AGENTCACHE_API_KEYS``, ``AGENTCACHE_ADMIN_KEYS``,
+``AGENTCACHE_HOME``), ``agentcache.toml``, defaults.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import math
 import os
 import re
@@ -30,6 +31,10 @@ DEFAULT_ONLY = (
 )
 """Settings that this version serves with their default alone; another value is refused at start, never ignored."""
 
+REPEATED = ("api_keys", "admin_keys", "cors_origins")
+"""Settings of several values; the flag is the singular, and may be given again."""
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9.\-\[\]:]+(?<!/)")
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
@@ -115,7 +120,24 @@ class Settings(BaseModel):
     host: str = Field("127.0.0.1", description="address to bind")
     port: int = Field(8100, ge=0, le=65535, description="port to bind; 0 picks a free one")
     api_keys: tuple[SecretStr, ...] = Field((), description="keys that clients may use; none: open")
+    admin_keys: tuple[SecretStr, ...] = Field(
+        (), description="keys that may also see metrics and the whole server; default: a single API key may"
+    )
+    allow_keyless: bool = Field(
+        False, description="without keys, serve other machines, and under any name that they ask for"
+    )
+    cors_origins: tuple[str, ...] = Field(
+        (), description="web page that may call the server, such as https://app.example; * for every one"
+    )
     max_body: int = Field(32 * 2**20, ge=1024, description="largest request body, such as 32MiB")
+    max_connections: int = Field(1024, ge=1, le=65536, description="clients connected at once; beyond it 503")
+    head_timeout_s: float = Field(10.0, gt=0, le=3600, description="seconds for the headers of a request to arrive")
+    body_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="seconds for a body to arrive, and one more for each 16 KiB of it"
+    )
+    send_timeout_s: float = Field(
+        300.0, gt=0, le=86400, description="seconds in which a client must take some of what waits for it"
+    )
     keep_alive_s: float = Field(10.0, gt=0, le=3600, description="seconds after which a silent stream says it is alive")
     tool_parser: Literal["auto", "hermes", "llama", "mistral", "json"] = Field("auto", description="tool-call format")
     allow_special_tokens: bool = Field(False, description="let user text become control tokens")
@@ -156,12 +178,20 @@ class Settings(BaseModel):
             )
         return value
 
-    @field_validator("api_keys")
+    @field_validator("api_keys", "admin_keys")
     @classmethod
     def _usable_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         if any(not key.get_secret_value() or key.get_secret_value().strip() != key.get_secret_value() for key in keys):
             raise ValueError("got a key that is empty or has white space around it, expected one that clients can send")
         return keys
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"got {origin!r}, expected an origin such as https://app.example:8443, or *")
+        return origins
 
     @model_validator(mode="after")
     def _combinations(self) -> Settings:
@@ -172,6 +202,7 @@ class Settings(BaseModel):
         if self.device == "cpu" and self.dtype == "float16":
             raise ValueError("--device cpu and --dtype float16: CPUs are served in float32 or bfloat16")
         self._check_weights()
+        self._check_exposure()
         if self.prefill_chunk < self.page_size:
             raise ValueError(
                 f"--prefill-chunk {self.prefill_chunk} is smaller than --page-size {self.page_size}: "
@@ -199,9 +230,46 @@ class Settings(BaseModel):
                 f"--weights {self.weights} and --dtype {self.dtype}: beside quantised weights everything is float32"
             )
 
+    def _check_exposure(self) -> None:
+        """Without a key nothing but the address keeps strangers out, so that address is this machine's own."""
+        if self.keyed or self.allow_keyless:
+            return
+        if not is_loopback(self.host):
+            raise ValueError(
+                f"--host {self.host} without a key serves whoever reaches that address: give an --api-key, or "
+                "--allow-keyless if that is meant"
+            )
+        if "*" in self.cors_origins:
+            raise ValueError(
+                "--cors-origin * without a key lets every web page that is open on this machine use the server: give an "
+                "--api-key, or --allow-keyless if that is meant"
+            )
+
+    @property
+    def keyed(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self.api_keys or self.admin_keys)
+
     def keys(self) -> tuple[str, ...]:
         """The API keys in clear, for the one place that compares them."""
         return tuple(key.get_secret_value() for key in self.api_keys)
+
+    def operator_keys(self) -> tuple[str, ...]:
+        """In clear, the keys that see the whole server: the admin keys, or a single API key where there are none."""
+        admins = tuple(key.get_secret_value() for key in self.admin_keys)
+        keys = self.keys()
+        return admins or (keys if len(set(keys)) == 1 else ())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is this machine's own and no other machine can be meant by it."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | None = None) -> Settings:
@@ -211,10 +279,12 @@ def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | Non
         SettingsError: with one sentence a fault, each naming the field and what was expected.
     """
     merged: dict[str, Any] = _read_toml(config)
-    if env_keys := os.environ.get("AGENTCACHE_API_KEYS"):
-        merged["api_keys"] = tuple(key.strip() for key in env_keys.split(",") if key.strip())
-        if not merged["api_keys"]:  # whoever sets it does not mean an open server
-            raise SettingsError("AGENTCACHE_API_KEYS: got no key, expected keys separated by commas")
+    for name in ("api_keys", "admin_keys"):
+        variable = f"AGENTCACHE_{name.upper()}"
+        if env_keys := os.environ.get(variable):
+            merged[name] = tuple(key.strip() for key in env_keys.split(",") if key.strip())
+            if not merged[name]:  # whoever sets it does not mean an open server
+                raise SettingsError(f"{variable}: got no key, expected keys separated by commas")
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
     # A pool sized on the command line replaces one sized in the file, whichever of the two ways either used.
     if {"num_pages", "kv_memory"} & given.keys():
@@ -241,9 +311,11 @@ def _read_toml(config: Path | None) -> dict[str, Any]:
     if not isinstance(serve, dict):
         raise SettingsError(f"{path}: [serve] must be a table, got {type(serve).__name__}")
     fields = {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in serve.items()}
-    if "api_key" in fields and "api_keys" not in fields:  # as the flag is spelled
-        keys = fields.pop("api_key")
-        fields["api_keys"] = (keys,) if isinstance(keys, str) else keys
+    for name in REPEATED:
+        flag = name.removesuffix("s")
+        if flag in fields and name not in fields:  # as the flag is spelled
+            given = fields.pop(flag)
+            fields[name] = (given,) if isinstance(given, str) else given
     return fields
 
 
@@ -254,6 +326,6 @@ def _sentence(fault: Any) -> str:
     flag = "--" + str(fault["loc"][0]).replace("_", "-")
     if fault["type"] == "extra_forbidden":
         return f"{flag}: no such setting"
-    secret = fault["loc"][0] == "api_keys"
+    secret = fault["loc"][0] in {"api_keys", "admin_keys"}
     got = "" if secret or message.startswith("got ") else f"got {fault['input']!r}: "
     return f"{flag}: {got}{message[0].lower()}{message[1:]}"

@@ -125,6 +125,6 @@ def raw_request(server: LiveServer, path: str, body: dict[str, Any]) -> socket.s
     """A request sent over a bare socket, for clients that behave badly."""
     payload = json.dumps(body).encode()
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
-    head = f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
     connection.sendall(head.encode() + payload)
     return connection

@@ -5,7 +5,13 @@ import pytest
 
 from agentcache import __version__
 from agentcache.cli import main
-from agentcache.settings import Settings
+from agentcache.settings import REPEATED, Settings
+
+
+@pytest.fixture
+def no_keys_around(monkeypatch):
+    for variable in ("AGENTCACHE_API_KEYS", "AGENTCACHE_ADMIN_KEYS"):
+        monkeypatch.delenv(variable, raising=False)
 
 
 def test_the_version_is_the_distributions(capsys):
@@ -13,10 +19,12 @@ def test_the_version_is_the_distributions(capsys):
     assert capsys.readouterr().out.strip() == f"agentcache {__version__}"
 
 
+@pytest.mark.usefixtures("no_keys_around")
 @pytest.mark.parametrize(
     "argv",
     [[], ["fly"], ["serve", "--nope"], ["serve", "--page-size", "0"], ["serve", "--num-pages", "1", "--kv-memory", "1GiB"],
-     ["serve", "--device", "tpu"], ["serve", "--config", "/nonexistent/agentcache.toml"], ["lint", "--nope"]],
+     ["serve", "--device", "tpu"], ["serve", "--host", "0.0.0.0"], ["serve", "--cors-origin", "*"],
+     ["serve", "--config", "/nonexistent/agentcache.toml"], ["lint", "--nope"]],
 )  # fmt: skip
 def test_a_bad_command_line_exits_with_2_and_says_why(argv, capsys):
     assert main(argv) == 2
@@ -27,7 +35,7 @@ def test_every_setting_is_a_flag(capsys):
     main(["serve", "--help"])
     text = capsys.readouterr().out
     for name in Settings.model_fields:
-        flag = "--api-key" if name == "api_keys" else "--" + name.replace("_", "-")
+        flag = "--" + (name.removesuffix("s") if name in REPEATED else name).replace("_", "-")
         assert flag in text
 
 

@@ -8,6 +8,7 @@ from agentcache.settings import Settings, load_settings, parse_size
 def _clean(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AGENTCACHE_API_KEYS", raising=False)
+    monkeypatch.delenv("AGENTCACHE_ADMIN_KEYS", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,12 @@ def test_other_sizes_are_refused(text):
         ({"weights": "int4", "device": "cuda"}, ["--weights int4", "--device cuda"]),
         ({"weights_policy": "fast"}, ["--weights-policy fast", "native"]),
         ({"store": "redis://x"}, ["--store redis://x"]),
+        ({"host": "0.0.0.0"}, ["--host 0.0.0.0", "--api-key", "--allow-keyless"]),
+        ({"host": "::"}, ["--host ::", "--api-key", "--allow-keyless"]),
+        ({"host": ""}, ["--host", "--api-key", "--allow-keyless"]),
+        ({"cors_origins": ("*",)}, ["--cors-origin *", "--api-key", "--allow-keyless"]),
+        ({"cors_origins": ("https://app.example/",)}, ["--cors-origins: got 'https://app.example/'", "expected"]),
+        ({"cors_origins": ("null",)}, ["--cors-origins: got 'null'"]),
         ({"colour": "red"}, ["--colour", "no such setting"]),
     ],
 )
@@ -74,6 +81,37 @@ def test_keys_of_another_kind_or_under_both_names_are_refused(tmp_path, lines):
     (tmp_path / "agentcache.toml").write_text(f"[serve]\n{lines}\n")
     with pytest.raises(SettingsError, match="--api-key"):
         load_settings()
+
+
+@pytest.mark.parametrize("line", ['admin-key = "one"', 'admin-keys = ["one"]'])
+def test_admin_keys_stand_in_the_file_and_in_the_environment(tmp_path, monkeypatch, line):
+    (tmp_path / "agentcache.toml").write_text(f"[serve]\n{line}\n")
+    assert load_settings().operator_keys() == ("one",)
+    monkeypatch.setenv("AGENTCACHE_ADMIN_KEYS", "two,three")
+    assert load_settings().operator_keys() == ("two", "three")
+    assert "two" not in repr(load_settings())
+    monkeypatch.setenv("AGENTCACHE_ADMIN_KEYS", ",")
+    with pytest.raises(SettingsError, match="AGENTCACHE_ADMIN_KEYS: got no key"):
+        load_settings()
+
+
+def test_a_single_api_key_is_the_operators_and_one_of_several_is_not():
+    assert Settings(api_keys=("a",)).operator_keys() == ("a",)
+    assert Settings(api_keys=("a", "a")).operator_keys() == ("a",) * 2
+    assert Settings(api_keys=("a", "b")).operator_keys() == ()
+    assert Settings(api_keys=("a", "b"), admin_keys=("c",)).operator_keys() == ("c",)
+    assert Settings(api_keys=("a",), admin_keys=("c",)).operator_keys() == ("c",)
+    assert Settings().operator_keys() == () and not Settings().keyed
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST.", "a.localhost"])
+def test_an_address_of_this_machine_alone_needs_no_key(host):
+    assert load_settings({"host": host}).host == host
+
+
+def test_any_address_is_served_with_a_key_or_when_told_so():
+    for more in ({"api_keys": ("k",)}, {"admin_keys": ("k",)}, {"allow_keyless": True}):
+        assert load_settings({"host": "0.0.0.0", "cors_origins": ("*",), **more}).host == "0.0.0.0"
 
 
 def test_every_fault_is_told_at_once():

@@ -75,7 +75,7 @@ def test_a_compressed_body_is_415(stub):
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_client_that_hangs_up_in_its_body_is_no_failure_of_the_server(stub, caplog, reset):
     connection = socket.create_connection(("127.0.0.1", stub.port))
-    connection.sendall(f"POST {TEXT} HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\n{{".encode())
+    connection.sendall(f"POST {TEXT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{".encode())
     time.sleep(0.05)
     if reset:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
