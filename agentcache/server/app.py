@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
 from agentcache import __version__
+from agentcache.server.access_log import AccessLog, access_log_on_stderr
 from agentcache.server.admin import cache_router, debug_router, models_router, open_router
 from agentcache.server.auth import require_key
 from agentcache.server.chat import chat_router
@@ -58,7 +59,8 @@ def run_server(engine: AsyncEngine, settings: Settings) -> int:
     try:
         server = Server(create_app(engine, settings))
         server.on_listening = lambda: print_banner(engine, settings, address_of(listener))
-        server.run(sockets=[listener])
+        with access_log_on_stderr() if settings.access_log != "off" else nullcontext():
+            server.run(sockets=[listener])
     finally:
         listener.close()
     return 0 if server.started else 1
@@ -70,6 +72,8 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     ``app.state.lifecycle.close()`` ends what runs and refuses what comes; ``run_server`` calls it on Ctrl-C and SIGTERM.
     """
     context = Context(engine, settings, SessionDesk(engine, settings))
+    if settings.access_log != "off":
+        context.exchanges.subscribe(AccessLog(settings.access_log).note)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
