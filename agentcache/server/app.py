@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 
 from agentcache import __version__
 from agentcache.server.access_log import AccessLog, access_log_on_stderr
-from agentcache.server.admin import cache_router, debug_router, models_router, open_router
-from agentcache.server.auth import require_key
+from agentcache.server.admin import cache_router, debug_router, flush_router, models_router, open_router
+from agentcache.server.auth import Keys, require_key, require_operator
 from agentcache.server.chat import chat_router
 from agentcache.server.completions import completions_router
 from agentcache.server.context import Context
@@ -23,6 +23,7 @@ from agentcache.server.errors import install_error_handlers
 from agentcache.server.exchanges import ExchangeWatch
 from agentcache.server.metrics import metrics_router
 from agentcache.server.openapi import describe_bodies
+from agentcache.server.origins import guard_origins
 from agentcache.server.request_ids import RequestIds
 from agentcache.server.serve import Server, address_of, listen, print_banner
 from agentcache.server.sessions import sessions_router
@@ -31,6 +32,7 @@ from agentcache.settings import Settings
 
 if TYPE_CHECKING:
     from agentcache.engine.loop import AsyncEngine
+    from agentcache.server.tracing import Traces
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,23 @@ def run_server(engine: AsyncEngine, settings: Settings) -> int:
     return 0 if server.started else 1
 
 
+async def _stop(engine: AsyncEngine) -> None:
+    try:
+        await asyncio.wait_for(engine.stop(), STOP_S)
+    except asyncio.TimeoutError:
+        logger.warning("the engine did not stop within %d s; leaving it behind", STOP_S)
+
+
+def _traces(context: Context) -> Traces | None:
+    if context.settings.otel is None:
+        return None
+    from agentcache.server.tracing import Traces  # its packages are an extra
+
+    traces = Traces(context.settings.otel)
+    context.exchanges.subscribe(traces.note)
+    return traces
+
+
 def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     """An app that serves ``engine``: starts it with its own start-up and stops it at its end.
 
@@ -74,6 +93,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     context = Context(engine, settings, SessionDesk(engine, settings))
     if settings.access_log != "off":
         context.exchanges.subscribe(AccessLog(settings.access_log).note)
+    traces = _traces(context)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -84,10 +104,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         finally:
             sweeper.cancel()
             context.lifecycle.close()
-            try:
-                await asyncio.wait_for(engine.stop(), STOP_S)
-            except asyncio.TimeoutError:
-                logger.warning("the engine did not stop within %d s; leaving it behind", STOP_S)
+            await asyncio.gather(_stop(engine), *(() if traces is None else (traces.close(),)))
 
     app = _App(
         context,
@@ -108,10 +125,13 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         text_router,
         models_router,
         cache_router,
-        metrics_router,
     ]
-    if settings.enable_test_hooks:
-        keyed.append(debug_router)
+    operators = [metrics_router, flush_router, *([debug_router] if settings.enable_test_hooks else [])]
+    keys = Keys(settings)
+    any_key, an_operators = Depends(require_key(keys)), Depends(require_operator(keys))
     for router in keyed:
-        app.include_router(router(context), dependencies=[Depends(require_key(settings.keys()))])
+        app.include_router(router(context), dependencies=[any_key])
+    for router in operators:
+        app.include_router(router(context), dependencies=[any_key, an_operators])
+    guard_origins(app, settings)
     return app
