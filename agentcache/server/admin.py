@@ -68,29 +68,10 @@ def cache_router(context: Context) -> APIRouter:
     router = APIRouter(tags=["cache"])
     engine = context.engine
 
-    def pages() -> dict[str, Any]:
-        stats = engine.stats()
-        return {
-            "page_size": engine.info.page_size,
-            "total": stats.total_pages,
-            "free": stats.free_pages,
-            "live": stats.live_pages,
-            "cached": stats.cached_pages,
-            "pinned": stats.pinned_pages,
-            "running": stats.running,
-            "waiting": stats.waiting,
-            "tiers": [tier._asdict() for tier in stats.tiers],
-        }
-
     @router.get("/v1/cache", summary="Pages by state")
     async def cache() -> dict[str, Any]:
         """Each page is in one state: free, live (held by a request), cached, or pinned; they add up to the total."""
-        return pages()
-
-    @router.post("/v1/cache/flush", summary="Drop every cached page that is not pinned")
-    async def flush() -> dict[str, Any]:
-        flushed = await engine.flush()
-        return {"flushed": flushed, **pages()}
+        return _pages(context)
 
     @router.get("/v1/cache/tree", summary="What is cached, as a tree")
     async def tree(request: Request) -> dict[str, Any]:
@@ -111,6 +92,33 @@ def cache_router(context: Context) -> APIRouter:
         }
 
     return router
+
+
+def flush_router(context: Context) -> APIRouter:
+    """For operators: it is everybody's cache."""
+    router = APIRouter(tags=["cache"])
+
+    @router.post("/v1/cache/flush", summary="Drop every cached page that is not pinned")
+    async def flush() -> dict[str, Any]:
+        flushed = await context.engine.flush()
+        return {"flushed": flushed, **_pages(context)}
+
+    return router
+
+
+def _pages(context: Context) -> dict[str, Any]:
+    stats = context.engine.stats()
+    return {
+        "page_size": context.engine.info.page_size,
+        "total": stats.total_pages,
+        "free": stats.free_pages,
+        "live": stats.live_pages,
+        "cached": stats.cached_pages,
+        "pinned": stats.pinned_pages,
+        "running": stats.running,
+        "waiting": stats.waiting,
+        "tiers": [tier._asdict() for tier in stats.tiers],
+    }
 
 
 def debug_router(context: Context) -> APIRouter:

@@ -24,6 +24,7 @@ CLIENT_GONE = 499
 
 _TYPES = {
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
     500: "server_error",

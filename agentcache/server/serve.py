@@ -107,6 +107,13 @@ def _nothing() -> None:
     return None
 
 
+def _keys(settings: Settings) -> str:
+    if not settings.keyed:
+        return "none: open to whoever reaches the address"
+    seeing = "" if settings.operator_keys() else "; metrics are closed without an --admin-key"
+    return f"{len(settings.api_keys)} of clients, {len(settings.admin_keys)} of operators{seeing}"
+
+
 def print_banner(engine: AsyncEngine, settings: Settings, address: str) -> None:
     """What is served and where, one fact a line, so that people and scripts can read it."""
     info = engine.info
@@ -116,7 +123,7 @@ def print_banner(engine: AsyncEngine, settings: Settings, address: str) -> None:
         "pages": f"{info.num_pages:,} of {info.page_size} tokens ({info.num_pages * info.page_size:,} tokens)",
         "context": f"{info.max_model_len:,} tokens",
         "device": info.device,
-        "keys": f"{len(settings.api_keys)}" if settings.api_keys else "none: open to whoever reaches the address",
+        "keys": _keys(settings),
     }
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]agentcache[/bold] {__version__}")
