@@ -116,12 +116,16 @@ class ExchangeWatch:
             await send(message)
             if message["type"] == "http.response.body":
                 exchange.sent_bytes += len(message.get("body", b""))
-                done = not message.get("more_body", False)
+                if not message.get("more_body", False):
+                    done = True
+                    exchange.total_s = time.perf_counter() - began
+                    self._exchanges.open.discard(exchange)
 
         try:
             await self._app(scope, watched_receive, counted_send)
         finally:
-            exchange.total_s = time.perf_counter() - began
+            if not done:
+                exchange.total_s = time.perf_counter() - began
             if exchange.hung_up:
                 exchange.status = CLIENT_GONE
             exchange.route = getattr(scope.get("route"), "path", UNKNOWN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -181,6 +181,19 @@ def _histogram(name: str, meaning: str, histogram: Histogram, labels: Mapping[st
     return family
 
 
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """How to write metrics for a client, and the content type.
+
+    Unless a client asks for names as they are, ``prometheus_client`` writes ``vllm_x`` for ``vllm:x`` in OpenMetrics, in the
+    samples and not in their types.  A colon is allowed in names of both formats, so nothing needs to be escaped.
+    """
+    encode, content_type = choose_encoder(accept)
+    if content_type.startswith("application/openmetrics-text"):
+        encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0; escaping=allow-utf-8")
+        content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    return encode, content_type
+
+
 def metrics_router(context: Context) -> APIRouter:
     router = APIRouter(tags=["server"])
     registry = CollectorRegistry(auto_describe=False)
@@ -193,7 +206,7 @@ def metrics_router(context: Context) -> APIRouter:
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
         """In OpenMetrics' text format for clients that accept it, else in Prometheus'."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        encode, content_type = _encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"content-type": content_type})
 
     return router
