@@ -11,6 +11,8 @@ from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from agentcache.errors import AgentCacheError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -21,14 +23,26 @@ if TYPE_CHECKING:
     from agentcache.chat.detokenizer import TextStream
 
 
+class ConstraintError(AgentCacheError):
+    """A reply that can be held to its grammar no longer."""
+
+
 class Constraint(Protocol):
     """Which tokens one sequence may draw next.  Used by the engine's thread only."""
 
     def mask(self) -> NDArray[np.uint32]:
-        """Allowed tokens as bits, ``[ceil(vocab / 32)]``: bit ``i % 32`` of word ``i // 32`` stands for token ``i``."""
+        """Allowed tokens as bits, ``[ceil(vocab / 32)]``: bit ``i % 32`` of word ``i // 32`` stands for token ``i``.
+
+        The same until ``advance``, since a step may run twice.  Never raises and never bans everything before ``finished``: it
+        serves a whole step, so a constraint that fails allows any token and raises in ``advance``.
+        """
 
     def advance(self, token: int) -> None:
-        """``token`` was drawn."""
+        """``token`` was drawn.
+
+        Raises:
+            ConstraintError: the library failed, or ``token`` does not fit; the sequence must end.
+        """
 
     @property
     def finished(self) -> bool:

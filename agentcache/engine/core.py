@@ -233,9 +233,11 @@ class EngineCore:
                     gaps[now - sequence.last_token] += 1
                 try:
                     self._accept(sequence, sample, now)
-                except Exception:
+                except Exception as error:
                     logger.exception("request %s failed after its step", sequence.request.request_id)
-                    self._fail(sequence, "the engine failed to turn a token of this request into text")
+                    ours = isinstance(error, AgentCacheError)
+                    reason = str(error) if ours else "the engine failed to turn a token of this request into text"
+                    self._fail(sequence, reason)
             if chunk.sequence.max_tokens == 0 and chunk.end == len(chunk.sequence.tokens):
                 for sequence in chunk.sequence.request.sequences:  # nothing is drawn, so the followers end here too
                     sequence.prompt_logprobs = chunk.sequence.prompt_logprobs
@@ -247,6 +249,8 @@ class EngineCore:
         """Append a drawn token and tell what it added, or how it ended the sequence."""
         params = sequence.request.params
         token = sample.token
+        if sequence.constraint is not None:
+            sequence.constraint.advance(token)
         sequence.tokens.append(token)
         self.metrics.counters["generation_tokens"] += 1
         if sequence.last_token is None and sequence.index == 0:
@@ -254,10 +258,10 @@ class EngineCore:
         sequence.last_token = now
         text = sequence.text
         logprobs = (sample,) if params.logprobs is not None else ()
-        if token in params.stop_token_ids or (token in self.eos_token_ids and not params.ignore_eos):
-            reason = token if token in params.stop_token_ids else None
+        if token in params.stop_token_ids or (token in self.eos_token_ids and not _goes_on(sequence)):
+            stop = token if token in params.stop_token_ids else None
             held = "" if text is None else text.flush()
-            self._end(sequence, _final(sequence, held, FinishReason.STOP, stop_reason=reason, end=token))
+            self._end(sequence, _final(sequence, held, FinishReason.STOP, stop_reason=stop, end=token))
             return
         shown, stopped_by = "", None
         if text is not None:
@@ -266,15 +270,23 @@ class EngineCore:
         if stopped_by is not None:
             final = _final(sequence, shown, FinishReason.STOP, (token,), logprobs, stop_reason=stopped_by)
             self._end(sequence, final)
-        elif sequence.output_len >= sequence.max_tokens:
+        elif (reason := self._over(sequence)) is not None:
             shown += "" if text is None else text.flush()
-            self._end(sequence, _final(sequence, shown, FinishReason.LENGTH, (token,), logprobs))
+            self._end(sequence, _final(sequence, shown, reason, (token,), logprobs))
         else:
             figures = _first_prompt_logprobs(sequence)
             output = Output(
                 sequence.index, shown, (token,), logprobs, prompt_logprobs=figures, spelled=text is not None
             )
             self._send(sequence, output)
+
+    def _over(self, sequence: Sequence) -> FinishReason | None:
+        """How a sequence ends that no token has ended: its reply is complete and no end token may come, or it has no room."""
+        full, constraint = sequence.output_len >= sequence.max_tokens, sequence.constraint
+        no_end_token = full or sequence.params.ignore_eos or not self.eos_token_ids
+        if no_end_token and constraint is not None and constraint.finished:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if full else None
 
     # -- endings --------------------------------------------------------------------------------------------------
 
@@ -367,6 +379,11 @@ def _first_prompt_logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...
     if sequence.prompt_logprobs is None or sequence.output_len > 1:
         return None
     return tuple(sequence.prompt_logprobs)
+
+
+def _goes_on(sequence: Sequence) -> bool:
+    """Whether it goes on behind an end token; nothing fits behind the end of a grammar."""
+    return sequence.params.ignore_eos and sequence.constraint is None
 
 
 def _error(sequence: Sequence, reason: str) -> Output:

@@ -2,7 +2,7 @@
 
 ::
 
-    logits --(penalties, bias)--> --(temperature)--> --(top_k, top_p, min_p)--> one draw
+    logits --(penalties, bias)--(mask)--> --(temperature)--> --(top_k, top_p, min_p)--> one draw
        \\-- log-probabilities that are reported: the model's own, before any of this
 
 A draw is the inverse of the cumulative distribution at a uniform number that depends on (seed, position) only.  Rows are
@@ -120,7 +120,7 @@ def _kinds(sequences: list[Sequence]) -> dict[_Choice, list[int]]:
         params = sequence.params
         if not params.greedy:
             kinds.setdefault(_draw_filtered if _filters(params) else _draw_plain, []).append(row)
-        elif adjusts(params):
+        elif adjusts(sequence):
             kinds.setdefault(_best_adjusted, []).append(row)
     return kinds
 
@@ -194,9 +194,10 @@ def _argmax(logits: Tensor) -> Tensor:
     return torch.from_numpy(logits.numpy().argmax(-1))
 
 
-def adjusts(params: SamplingParams) -> bool:
-    """Whether penalties or biases change the logits."""
-    return bool(
+def adjusts(sequence: Sequence) -> bool:
+    """Whether penalties, biases or a mask change the logits."""
+    params = sequence.params
+    return sequence.constraint is not None or bool(
         params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0 or params.logit_bias
     )
 
@@ -206,7 +207,9 @@ def _filters(params: SamplingParams) -> bool:
 
 
 def adjust(logits: Tensor, sequences: list[Sequence]) -> None:
-    """Penalties, then biases, in place.  Repetition looks at prompt and output, the other two at the output only.
+    """Penalties, then biases, then masks, in place.  Repetition looks at prompt and output, the other two at the output only.
+
+    A mask comes last, so that no bias brings back what it bans.
 
     Args:
         logits: float64 ``[len(sequences), vocab]``, so that adding a bias reorders nothing.
@@ -233,6 +236,25 @@ def adjust(logits: Tensor, sequences: list[Sequence]) -> None:
         ids = torch.tensor([token for token, _ in pairs], device=logits.device)
         values = torch.tensor([bias for _, bias in pairs], dtype=logits.dtype, device=logits.device)
         logits.index_put_((torch.tensor(biased, device=logits.device), ids), values, accumulate=True)
+    _mask(logits, sequences)
+
+
+def _mask(logits: Tensor, sequences: list[Sequence]) -> None:
+    """Ban what constraints do not allow, in place."""
+    constraints = [(i, s.constraint) for i, s in enumerate(sequences) if s.constraint is not None]
+    if not constraints:
+        return
+    words = np.stack([constraint.mask() for _, constraint in constraints])
+    if logits.device.type == "cpu":
+        allowed = np.unpackbits(words.view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
+        for (row, _), bits in zip(constraints, torch.from_numpy(allowed), strict=True):
+            logits[row].masked_fill_(bits == 0, -math.inf)
+        return
+    packed = torch.from_numpy(words.view(np.int32)).pin_memory().to(logits.device, non_blocking=True)
+    bit = torch.arange(32, dtype=torch.int32, device=logits.device)
+    banned = ((packed[..., None] >> bit) & 1).flatten(1)[:, : logits.shape[1]] == 0
+    rows = torch.tensor([row for row, _ in constraints], device=logits.device)
+    logits[rows] = logits[rows].masked_fill(banned, -math.inf)
 
 
 def _ids(sequence: Sequence, start: int) -> NDArray[np.uint32]:

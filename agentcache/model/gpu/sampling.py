@@ -1,4 +1,4 @@
-"""One draw for every row of a step, by one kernel; penalties and biases, which few requests have, before it."""
+"""One draw for every row of a step, by one kernel; penalties, biases and masks, which few requests have, before it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,15 @@ def draw(logits: Tensor, sequences: Rows[Sequence]) -> Tensor:
 
 def needs_adjusting(sequences: Rows[Sequence]) -> bool:
     """Whether the kernel must not draw from the logits as they are."""
-    return any(adjusts(sequence.params) for sequence in sequences)
+    return any(adjusts(sequence) for sequence in sequences)
 
 
 def adjusted(logits: Tensor, sequences: Rows[Sequence]) -> Tensor:
-    """Penalties and biases on the rows that have any, in float64; other rows as they are."""
-    special = [row for row, sequence in enumerate(sequences) if adjusts(sequence.params)]
+    """Penalties, biases and masks on the rows that have any, in float64; other rows as they are.
+
+    Masks are computed here, on the host, while the device still runs the forward pass.
+    """
+    special = [row for row, sequence in enumerate(sequences) if adjusts(sequence)]
     if not special:
         return logits
     rows = on_device(special, torch.int64, logits.device)
