@@ -28,6 +28,7 @@ from agentcache.server.request_ids import RequestIds
 from agentcache.server.serve import Server, address_of, listen, print_banner
 from agentcache.server.sessions import sessions_router
 from agentcache.server.text import text_router
+from agentcache.server.ui.routes import ui_router
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     install_error_handlers(app)
     describe_bodies(app)
     app.include_router(open_router(context))
+    app.include_router(ui_router(context))
     keyed = [
         chat_router,
         completions_router,
@@ -125,6 +127,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         text_router,
         models_router,
         cache_router,
+        ui_data_router,
     ]
     operators = [metrics_router, flush_router, *([debug_router] if settings.enable_test_hooks else [])]
     keys = Keys(settings)
