@@ -78,10 +78,15 @@ def live_engine(engine: Any, settings: Settings) -> Iterator[LiveServer]:
 
 @contextmanager
 def live_server(model_folder: Path | str, **settings: Any) -> Iterator[LiveServer]:
-    """Load ``model_folder`` on the CPU in float32 and serve it; ``settings`` are fields of ``Settings``."""
+    """Load ``model_folder`` on the CPU in float32 and serve it; ``settings`` are fields of ``Settings``.
+
+    With several API keys the operator's is "operator", unless ``admin_keys`` are given.
+    """
     from agentcache.engine.build import build_engine
 
     chosen = {"device": "cpu", "dtype": "float32", "threads": 1, "enable_test_hooks": True, **settings}
+    if len(settings.get("api_keys", ())) > 1:
+        chosen.setdefault("admin_keys", ("operator",))
     built = Settings(model=str(model_folder), **chosen)
     with live_engine(build_engine(built), built) as server:
         yield server

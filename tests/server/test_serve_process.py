@@ -85,7 +85,7 @@ def test_an_address_that_is_taken_or_unknown_is_a_sentence_that_names_it():
         with pytest.raises(SettingsError, match=re.escape(f"--host 127.0.0.1 --port {port}: ")):
             run_server(StubEngine(), Settings(model="stub", port=port))
     with pytest.raises(SettingsError, match=re.escape("--host no-such-host.invalid")):
-        run_server(StubEngine(), Settings(model="stub", host="no-such-host.invalid"))
+        run_server(StubEngine(), Settings(model="stub", host="no-such-host.invalid", api_keys=("key",)))
 
 
 def parse_metrics(text):
