@@ -92,6 +92,7 @@ class EngineCore:
                 max_tokens=room,
                 seed=seed + index,
                 text=self.make_text(request.params.stop, request.params.shown_tokens) if request.params.stop else None,
+                constraint=request.params.grammar.start() if request.params.grammar is not None else None,
             )
             for index in range(request.params.n)
         ]
