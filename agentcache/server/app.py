@@ -28,7 +28,7 @@ from agentcache.server.request_ids import RequestIds
 from agentcache.server.serve import Server, address_of, listen, print_banner
 from agentcache.server.sessions import sessions_router
 from agentcache.server.text import text_router
-from agentcache.server.ui.routes import ui_router
+from agentcache.server.ui.routes import ui_data_router, ui_router
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:
