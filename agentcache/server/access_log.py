@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import queue
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 from urllib.parse import quote
 
 from agentcache.server.exchanges import Exchange
@@ -18,6 +21,10 @@ access_logger = logging.getLogger("agentcache.access")
 
 _LONGEST = 512
 """Characters of a path, or of another word that a client chose, that are logged."""
+_QUEUED = 10_000
+"""Lines that wait to be written."""
+_LAST_LINES_S = 1.0
+"""How long the last of them may take when the server stops."""
 _PLAIN = re.compile(r"[A-Za-z0-9._:/\[\]{}-]+")
 """Words that stand in a line of text as they are; others are quoted."""
 _IN_PATHS = "/:@!$&'()*+,;=~"
@@ -44,8 +51,7 @@ class AccessLog:
 @contextmanager
 def access_log_on_stderr() -> Iterator[None]:
     """While it lasts, lines go to standard error as they are, whatever else the process logs."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler = LineWriter(_descriptor(sys.stderr))
     before = access_logger.level, access_logger.propagate
     access_logger.addHandler(handler)
     access_logger.setLevel(logging.INFO)
@@ -56,6 +62,55 @@ def access_log_on_stderr() -> Iterator[None]:
         access_logger.removeHandler(handler)
         access_logger.setLevel(before[0])
         access_logger.propagate = before[1]
+        handler.close()
+
+
+class LineWriter(logging.Handler):
+    """Writes lines to a descriptor on a thread of its own.
+
+    A pipe that nobody empties, such as that of a script which never reads its server's errors, stops the thread, and what
+    does not fit into the queue is dropped; requests are served all the same.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUED)
+        # A daemon that holds no lock while it writes: one that hangs does not keep the process from ending.
+        self._thread = threading.Thread(target=self._write_all, name="agentcache-access-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(self.format(record) + "\n")
+        except queue.Full:
+            pass
+
+    def close(self) -> None:
+        """Wait for what is queued to be written, for a moment at most."""
+        try:
+            self._lines.put_nowait(None)
+        except queue.Full:
+            pass
+        else:
+            self._thread.join(_LAST_LINES_S)
+        super().close()
+
+    def _write_all(self) -> None:
+        while (line := self._lines.get()) is not None:
+            rest = line.encode("utf-8", "backslashreplace")
+            try:
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+            except OSError:  # nobody reads it any more
+                return
+
+
+def _descriptor(stream: TextIO | None) -> int:
+    try:
+        return 2 if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return 2
 
 
 def _fields(exchange: Exchange) -> dict[str, Any]:

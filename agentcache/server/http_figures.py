@@ -24,8 +24,7 @@ class HttpFigures(Collector):
 
     def _count(self, exchange: Exchange) -> None:
         self._requests[exchange.route, exchange.method, str(exchange.status)] += 1
-        if exchange.hung_up:
-            self._hang_ups[exchange.route] += 1
+        self._hang_ups[exchange.route] += exchange.hung_up
         if exchange.route not in self._seconds:
             self._seconds[exchange.route] = Histogram(SECONDS)
         self._seconds[exchange.route].observe(exchange.total_s)
