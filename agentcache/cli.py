@@ -23,7 +23,7 @@ from agentcache.settings import DEFAULT_ONLY, REPEATED, Settings, default_home, 
 T = TypeVar("T")
 
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "model": ("model", "load_format", "device", "dtype", "weights", "weights_policy", "threads", "home"),
+    "model": ("model", "model_names", "load_format", "device", "dtype", "weights", "weights_policy", "threads", "home"),
     "pages": ("page_size", "num_pages", "kv_memory", "max_model_len", "prefix_cache", "namespace_pages"),
     "steps": (
         "prefill_chunk",
@@ -117,7 +117,7 @@ def _add_serve(commands: Any) -> None:
 def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
     flag = "--" + name.replace("_", "-")
     if name in REPEATED:
-        metavar = "ORIGIN" if name == "cors_origins" else "KEY"
+        metavar = {"cors_origins": "ORIGIN", "model_names": "NAME"}.get(name, "KEY")
         description = f"{field.description}; repeatable"
         group.add_argument(flag.removesuffix("s"), dest=name, action="append", metavar=metavar, help=description)
         return

@@ -31,7 +31,7 @@ DEFAULT_ONLY = (
 )
 """Settings that this version serves with their default alone; another value is refused at start, never ignored."""
 
-REPEATED = ("api_keys", "admin_keys", "cors_origins")
+REPEATED = ("model_names", "api_keys", "admin_keys", "cors_origins")
 """Settings of several values; the flag is the singular, and may be given again."""
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9.\-\[\]:]+(?<!/)")
@@ -75,6 +75,7 @@ class Settings(BaseModel):
 
     # What is served
     model: str = Field("smollm2", description="folder in Hugging Face layout, .gguf file, hub id, or smollm2")
+    model_names: tuple[str, ...] = Field((), description="another name that requests may call the model by")
     load_format: Literal["auto", "dummy"] = Field("auto", description="dummy: random weights from config.json")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="auto: float32 on a CPU")

@@ -110,7 +110,7 @@ class FreeEngine:
         self.core = EngineCore(
             Scheduler(self.manager, Limits(shape.token_budget, shape.max_running, max_waiting=100_000)),
             FreeRunner(self.clock),
-            lambda stop: cast(TextStream, NoText()),
+            lambda stop, shown: cast(TextStream, NoText()),
             eos_token_ids=frozenset(),
             bounds=Bounds(MAX_LEN, min(MAX_LEN, shape.num_pages * shape.page_size), VOCAB, shape.max_running),
             clock=self.clock,

@@ -111,8 +111,15 @@ class ChatBody(GenerationBody, ChatPrompt):
     top_logprobs: Int | None = Field(
         None, ge=0, le=MAX_ALTERNATIVES, description=f"an integer from 0 to {MAX_ALTERNATIVES}, with logprobs true"
     )
-    tool_choice: str | dict[str, Any] | None = Field(None, description='"auto" or "none"')
-    response_format: dict[str, Any] | None = Field(None, description='{"type": "text"}')
+    tool_choice: str | dict[str, Any] | None = Field(
+        None, description='"auto", "none", "required", or {"type": "function", "function": {"name": name of a tool}}'
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="true or false: more than one call a reply; default true"
+    )
+    response_format: dict[str, Any] | None = Field(
+        None, description='{"type": "text"}, {"type": "json_object"}, or {"type": "json_schema", "json_schema": {…}}'
+    )
 
 
 class ChatTurnBody(ChatBody):

@@ -11,22 +11,24 @@ from starlette.responses import Response
 
 from agentcache.server.auth import api_key
 from agentcache.server.bodies import MAX_PROMPTS, CompletionBody, CompletionTurnBody, check
+from agentcache.server.choices import ChoiceWriter
 from agentcache.server.context import Context
 from agentcache.server.endings import Namespace, PromptEnding
 from agentcache.server.errors import bad_field
 from agentcache.server.generation import Delta
+from agentcache.server.job import Job, Prompt
 from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.logprobs import CompletionLogprobs, joined
 from agentcache.server.misses import Asked
 from agentcache.server.openapi import json_request
 from agentcache.server.params import sampling_params, split_prompts
-from agentcache.server.reply import Job, Prompt, Shape, answer, finish_fields
+from agentcache.server.reply import answer
 from agentcache.server.turns import completion_turn, named_session
 from agentcache.sessions.transcript import Prompt as Text
 from agentcache.sessions.transcript import Transcript
 
 
-class CompletionShape(Shape):
+class CompletionWriter(ChoiceWriter):
     """With ``echo`` the prompt is the first piece of every choice."""
 
     prompt_field = "prompt"
@@ -34,23 +36,25 @@ class CompletionShape(Shape):
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def __init__(self, job: Job, tokenizer: Any, *, echo: bool) -> None:
-        super().__init__(job, tokenizer)
+    def __init__(self, job: Job, context: Context, *, echo: bool) -> None:
+        super().__init__(job, context)
         self._echo = echo
         self._blocks: dict[int, CompletionLogprobs] = {}
 
-    def opening(self, delta: Delta) -> dict[str, Any] | None:
+    def first(self, delta: Delta) -> dict[str, Any] | None:
         if not self._echo:
             return None
         return {"text": self._prompt_text(delta), "logprobs": self._prompt_logprobs(delta), "finish_reason": None}
 
-    def piece(self, delta: Delta) -> dict[str, Any]:
-        return {"text": delta.text, "logprobs": self._logprobs(delta), "finish_reason": None}
+    def pieces(self, delta: Delta) -> list[dict[str, Any]]:
+        if not delta.pieces and not self.reports_tokens(delta):
+            return []
+        return [{"text": delta.text, "logprobs": self._logprobs(delta), "finish_reason": None}]
 
     def closing(self, delta: Delta) -> dict[str, Any]:
-        return {"text": "", "logprobs": None, **finish_fields(delta)}
+        return {"text": "", "logprobs": None, **self.finish_fields(delta)}
 
-    def whole(self, delta: Delta) -> dict[str, Any]:
+    def choice(self, delta: Delta) -> dict[str, Any]:
         text, logprobs = delta.text, None
         if self.job.params.logprobs is not None:
             before = self._prompt_logprobs(delta) if self._echo else None
@@ -58,7 +62,7 @@ class CompletionShape(Shape):
             logprobs = joined(before, after) if before and after else after
         if self._echo:
             text = self._prompt_text(delta) + text
-        return {"text": text, "logprobs": logprobs, **finish_fields(delta)}
+        return {"text": text, "logprobs": logprobs, **self.finish_fields(delta)}
 
     def _logprobs(self, delta: Delta) -> dict[str, Any] | None:
         return None if self.job.params.logprobs is None else self._block(delta).block(delta.logprobs)
@@ -106,11 +110,12 @@ def completions_router(context: Context) -> APIRouter:
         prompts = [prompt_of(item) for item in split_prompts(body.prompt, engine.info.vocab_size, limit)]
         space = Namespace(key, context.root(key, body.cache_salt), body.cache_salt)
         asked = [Asked(Text(Transcript(array("I", prompt.token_ids)))) for prompt in prompts]
-        return Job(body, prompts, params, space.root, PromptEnding(context, space, asked))
+        owner = context.desk.home(key, None).owner
+        return Job(body, prompts, params, space.root, owner, PromptEnding(context, space, asked))
 
-    def shape(job: Job) -> Shape:
+    def writer(job: Job) -> CompletionWriter:
         echo = isinstance(job.body, CompletionBody) and bool(job.body.echo)
-        return CompletionShape(job, engine.tokenizer, echo=echo)
+        return CompletionWriter(job, context, echo=echo)
 
     @router.post("/v1/completions", summary="Continue a prompt", openapi_extra=json_request(CompletionBody))
     async def completions(request: Request) -> Response:
@@ -119,7 +124,7 @@ def completions_router(context: Context) -> APIRouter:
         # Parsing and tokenising a long prompt takes a while: not on the event loop.
         job = await run_in_threadpool(prepare, raw, api_key(request), named_session(context, request))
         if isinstance(job, CompletionTurnBody):
-            return await completion_turn(context, request, job, shape)
-        return await answer(context, request, job, shape(job))
+            return await completion_turn(context, request, job, writer)
+        return await answer(context, request, job, writer(job))
 
     return router

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from agentcache.server.desk import SessionDesk
@@ -11,6 +12,7 @@ from agentcache.server.errors import ApiError, shown, shutting_down
 from agentcache.server.exchanges import Exchanges
 from agentcache.server.journal import Journal
 from agentcache.server.lifecycle import Lifecycle
+from agentcache.server.reply_plan import ReplyPlanner
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,14 +32,21 @@ class Context:
     journal: Journal = field(default_factory=Journal)
     exchanges: Exchanges = field(default_factory=Exchanges)
 
+    @cached_property
+    def planner(self) -> ReplyPlanner:
+        """How the served model's replies are planned and read."""
+        tokenizer, info = self.engine.tokenizer, self.engine.info
+        template = tokenizer.chat_templates.get("tool_use") or tokenizer.chat_template or ""
+        return ReplyPlanner(tokenizer, template, self.settings.tool_parser, info.vocab_size)
+
     def check_model(self, name: str | None) -> None:
-        """A request may name the model as ``/v1/models`` does, as ``--model`` did, or not at all.
+        """A request may name the model as ``/v1/models`` does, as ``--model`` did, by a ``--model-name``, or not at all.
 
         Raises:
             ApiError: 404 for any other name.
         """
         served = self.engine.info.model_name
-        if name is not None and name not in {served, self.settings.model}:
+        if name is not None and name not in {served, self.settings.model, *self.settings.model_names}:
             raise ApiError(
                 404, f"model: got {shown(name)}, expected {shown(served)}", param="model", code="model_not_found"
             )

@@ -115,17 +115,27 @@ class Generation:
         for stream in self._streams:
             stream.abort()
 
-    async def take(self) -> list[Delta]:
+    async def take(self, patience_s: float) -> list[Delta] | None:
         """Wait for something new and hand it over, one delta a choice; empty once every sequence has finished.
+
+        ``None`` when nothing came for ``patience_s`` seconds.
 
         Raises:
             ApiError: the engine failed, or the server is shutting down.
             ClientGoneError: the client hung up.
         """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience_s
         while not self._pending or self._client_gone:
             if self._unfinished == 0 and not self._client_gone:
                 return []
-            await self._settled()
+            alarm = loop.call_at(until, self._changed.set)
+            try:
+                await self._settled()
+            finally:
+                alarm.cancel()
+            if not self._pending and self._failure is None and self._unfinished and loop.time() >= until:
+                return None
         taken = list(self._pending.values())
         self._pending.clear()
         return taken

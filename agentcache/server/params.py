@@ -52,13 +52,6 @@ def _check_served(body: GenerationBody) -> None:
         raise bad_field("n", f"got {body.n} with a session, which goes on with one reply: fork the session for more")
     if isinstance(body, CompletionBody) and body.suffix:
         raise bad_field("suffix", "text after the completion is not served", code="unsupported_value")
-    if isinstance(body, ChatBody):
-        if body.tool_choice not in (None, "auto", "none"):
-            message = f'got {shown(body.tool_choice)}, expected "auto" or "none"; forced calls are not served'
-            raise bad_field("tool_choice", message, code="unsupported_value")
-        if body.response_format is not None and body.response_format.get("type") != "text":
-            message = f'got {shown(body.response_format)}, expected {{"type": "text"}}; other formats are not served'
-            raise bad_field("response_format", message, code="unsupported_value")
 
 
 def _logprobs(body: GenerationBody) -> tuple[int | None, int | None]:

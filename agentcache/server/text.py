@@ -9,7 +9,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from agentcache.server.bodies import ChatPrompt, DetokenizeBody, TokenizeBody, check
-from agentcache.server.chat import render
 from agentcache.server.context import Context
 from agentcache.server.errors import bad_field
 from agentcache.server.json_body import parse_object, read_body
@@ -29,7 +28,14 @@ def text_router(context: Context) -> APIRouter:
             raise bad_field("prompt", "expected either prompt or messages")
         if body.prompt is not None:
             return context.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False)
-        return render(engine.renderer, check(ChatPrompt, fields)).token_ids
+        chat = check(ChatPrompt, fields)
+        rendered = engine.renderer.render_text(
+            chat.messages,
+            tools=chat.tools,
+            add_generation_prompt=chat.add_generation_prompt is not False,
+            template_kwargs=chat.chat_template_kwargs,
+        )
+        return rendered.encode()[0]
 
     def text_of(raw: bytes) -> str:
         body = check(DetokenizeBody, parse_object(raw))

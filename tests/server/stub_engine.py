@@ -23,6 +23,8 @@ ALPHABET = b"abcdefghijklmnopqrstuvwxyz"
 
 
 class ByteTokenizer:
+    chat_template = None
+    special_tokens: dict = {}
     def __init__(self):
         self.chat_templates = {}
 

@@ -14,7 +14,7 @@ from live import live_engine
 from stub_engine import StubEngine
 
 from agentcache.chat.tokenizer import Tokenizer
-from agentcache.server.reply import event
+from agentcache.server.writer import event
 from agentcache.settings import Settings
 
 CHAT = "/v1/chat/completions"

@@ -1,0 +1,33 @@
+"""From a checked body of messages to a job: what every endpoint that takes a conversation shares."""
+
+from __future__ import annotations
+
+from agentcache.server.bodies import ChatBody
+from agentcache.server.context import Context
+from agentcache.server.conversations import converse
+from agentcache.server.endings import Namespace, PromptEnding
+from agentcache.server.job import Job, Prompt, new_id
+from agentcache.server.misses import Asked
+from agentcache.server.params import sampling_params
+from agentcache.server.reply_plan import wanted
+
+
+def chat_job(context: Context, body: ChatBody, key: str | None) -> Job:
+    """Render, tokenise, and plan the reply.  Takes a while for a long conversation: not on the event loop.
+
+    Raises:
+        ApiError, RequestError, ChatTemplateError: what is wrong with the request.
+    """
+    context.check_model(body.model)
+    params = sampling_params(body, context.engine.info.vocab_size)
+    want = wanted(body, body.tools)
+    home = context.desk.home(key, body.cache_salt)
+    prompt = converse(context, body, home.root)
+    job_id = new_id()
+    reading = context.planner.reading(want, prompt.transcript.text, job_id)
+    params = context.planner.params(params, want, reading)
+    asked = Asked(prompt, body.messages, body.tools, body.chat_template_kwargs)
+    space = Namespace(key, home.root, body.cache_salt)
+    ending = PromptEnding(context, space, [asked], "transcript" if prompt.kept.tokens else "template")
+    prompts = [Prompt(prompt.ids, prompt.transcript.text)]
+    return Job(body, prompts, params, home.root, home.owner, ending, reading=reading, id=job_id)

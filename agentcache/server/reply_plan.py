@@ -1,0 +1,110 @@
+"""How a reply must look and how it is read: from tools, choice and format of a request, and the model's own template.
+
+::
+
+    [ reasoning ... </think> ] [ free text and calls | forced calls | JSON of a schema ]
+      never constrained          constrained by a grammar only where the request asks for it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentcache.chat.grammars import GrammarCompiler
+from agentcache.chat.replies.base import CallChoice, Thinking, ToolFormat, function_of
+from agentcache.chat.replies.formats import choose_format
+from agentcache.chat.replies.reasoning import reasoning_tags, starts_open
+from agentcache.request import Grammar, SamplingParams
+from agentcache.server.bodies import ChatBody
+from agentcache.server.errors import bad_field
+from agentcache.server.reading import Reading
+from agentcache.server.response_format import SCHEMA_FIELD, JsonFormat, json_format
+from agentcache.server.tool_choice import call_choice
+
+if TYPE_CHECKING:
+    from agentcache.chat.tokenizer import Tokenizer
+
+Tools = Sequence[Mapping[str, Any]]
+ParserName = Literal["auto", "hermes", "llama", "mistral", "json"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a request wants of its reply, before its prompt is known."""
+
+    tools: Tools
+    choice: CallChoice | None
+    format: JsonFormat | None
+
+    @property
+    def constrains_calls(self) -> bool:
+        """Whether calls must be valid: they are forced, or a tool is strict, or there may be one only."""
+        if self.choice is None:
+            return False
+        strict = any(function_of(tool).get("strict") is True for tool in self.tools)
+        return self.choice.required or not self.choice.parallel or strict
+
+
+def wanted(body: ChatBody, tools: Tools | None) -> Wanted:
+    """
+    Args:
+        tools: those of the request, or of its session.
+
+    Raises:
+        ApiError: 400, naming the field that is wrong.
+    """
+    choice, form = call_choice(body, tools), json_format(body.response_format)
+    if choice is not None and choice.required and form is not None:
+        raise bad_field("response_format", "got a format for text beside a tool_choice that allows calls only")
+    return Wanted(tools or (), choice, form)
+
+
+class ReplyPlanner:
+    """Knows how the served model writes calls and reasoning.  Safe to use from any thread.
+
+    Args:
+        template: source of its chat template; empty where it has none.
+        parser: ``--tool-parser``.
+        vocab_size: of its logits.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: str, parser: ParserName, vocab_size: int) -> None:
+        self.format: ToolFormat = choose_format(template, parser)
+        self.tags = reasoning_tags(template)
+        self._tokenizer = tokenizer
+        self._grammars = GrammarCompiler(tokenizer, vocab_size)
+        known = tokenizer.special_tokens
+        self._call_marks = frozenset(known[text] for text in self.format.controls if text in known)
+        self._tag_marks = frozenset(known[text] for text in self.tags or () if text in known)
+
+    def reading(self, want: Wanted, prompt_text: str, seed: str) -> Reading:
+        """How the replies to a prompt are read; ``seed`` is what ids of calls are made from."""
+        opened = self.tags is not None and starts_open(prompt_text, self.tags)
+        return Reading(None if want.choice is None else self.format, want.tools, self.tags, opened, seed)
+
+    def params(self, params: SamplingParams, want: Wanted, reading: Reading) -> SamplingParams:
+        """``params`` with the grammar of the reply, and the control tokens that its text must show.
+
+        Raises:
+            RequestError: a schema that cannot be compiled.
+        """
+        shown = self._tag_marks | (self._call_marks if want.choice is not None else frozenset())
+        return replace(params, shown_tokens=shown, grammar=self._grammar(want, reading))
+
+    def _grammar(self, want: Wanted, reading: Reading) -> Grammar | None:
+        thinking = None if self.tags is None else Thinking(self.tags, reading.in_reasoning)
+        if want.format is not None:
+            return self._json(want.format)
+        if want.choice is not None and want.constrains_calls:
+            text = self.format.grammar(want.tools, want.choice, self._tokenizer, thinking)
+            return self._grammars.lark(text, param="tools")
+        return None
+
+    def _json(self, form: JsonFormat) -> Grammar:
+        if form.schema is None:
+            return self._grammars.json_object(param="response_format")
+        return self._grammars.json_schema(
+            dict(form.schema) if isinstance(form.schema, Mapping) else {}, param=SCHEMA_FIELD
+        )

@@ -1,0 +1,41 @@
+"""``response_format``: what the text of a reply must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentcache.server.errors import bad_field, shown
+
+SCHEMA_FIELD = "response_format.json_schema.schema"
+
+
+@dataclass(frozen=True)
+class JsonFormat:
+    """A JSON object; with a ``schema``, one of that schema."""
+
+    schema: Mapping[str, Any] | bool | None = None
+
+
+def json_format(asked: Mapping[str, Any] | None) -> JsonFormat | None:
+    """What ``response_format`` asks for; ``None`` is plain text.
+
+    Raises:
+        ApiError: 400.
+    """
+    kind = "text" if asked is None else asked.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return JsonFormat()
+    if kind != "json_schema" or asked is None:
+        expected = 'expected type "text", "json_object" or "json_schema"'
+        raise bad_field("response_format", f"got {shown(asked)}, {expected}")
+    described = asked.get("json_schema")
+    if not isinstance(described, Mapping):
+        raise bad_field("response_format.json_schema", f"got {shown(described)}, expected an object with a schema")
+    schema = described.get("schema", True)  # any JSON value
+    if not isinstance(schema, (Mapping, bool)):
+        raise bad_field(SCHEMA_FIELD, f"got {shown(schema)}, expected a JSON schema")
+    return JsonFormat(schema)
