@@ -1,0 +1,93 @@
+"""Which tokens of a reply belong to which of its pieces: for log-probabilities, and to count reasoning."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from agentcache.chat.detokenizer import TextStream
+from agentcache.chat.replies.pieces import Content, Piece
+from agentcache.request import TokenLogprob
+from agentcache.server.generation import Delta
+
+if TYPE_CHECKING:
+    from agentcache.chat.replies.reader import ReplyReader
+    from agentcache.chat.tokenizer import Tokenizer
+
+Told = tuple[Piece, Sequence[TokenLogprob]]
+"""A piece, and the tokens that it is made of where they are told."""
+
+
+class PlainPieces:
+    """Pieces alone."""
+
+    def __init__(self, reader: ReplyReader) -> None:
+        self._reader = reader
+
+    def take(self, delta: Delta) -> Iterator[Told]:
+        found = self._reader.push(delta.text)
+        if delta.finish_reason is not None:
+            found += self._reader.flush()
+        return ((piece, ()) for piece in found)
+
+
+class TokenPieces:
+    """Pieces with the tokens of content.
+
+    The text is read token by token, however it came, so that the same tokens belong to the same pieces in a stream and
+    in a whole answer.  Tokens whose text a reader holds back belong to what it makes of it::
+
+        tokens   "Hi" " <to" "ol_call>" …        "Hi" " <to" "tally>"
+        pieces   [Content]  [ CallStart ]        [Content ......... ]
+    """
+
+    def __init__(self, reader: ReplyReader, tokenizer: Tokenizer, shown: frozenset[int]) -> None:
+        self._reader = reader
+        self._spelling = TextStream(tokenizer, shown=shown)
+        self._spelled = 0
+        self._read = 0
+        self._text = ""
+        self._coming: deque[tuple[TokenLogprob, int]] = deque()
+        """Tokens whose text was not read yet, and where it ends."""
+        self._held: list[TokenLogprob] = []
+
+    def take(self, delta: Delta) -> Iterator[Told]:
+        self._text += delta.text
+        for entry in delta.logprobs:
+            self._spelled += len(self._spelling.push(entry.token).text)
+            self._coming.append((entry, self._spelled))
+        while self._coming and self._coming[0][1] <= len(self._text):
+            entry, end = self._coming.popleft()
+            self._held.append(entry)
+            yield from self._tell(self._reader.push(self._text[self._read : end]))
+            self._read = end
+        if delta.finish_reason is not None:
+            # Of a token that a stop string cut, part of the text is left; and what was held back comes with the end.
+            rest = self._text[self._read :]
+            if rest and self._coming:
+                self._held.append(self._coming[0][0])
+            yield from self._tell(self._reader.push(rest) + self._reader.flush())
+
+    def _tell(self, pieces: list[Piece]) -> Iterator[Told]:
+        for piece in pieces:
+            held, self._held = self._held, []
+            yield piece, held if isinstance(piece, Content) else ()
+
+
+def reasoning_tokens(text: str, token_ids: Sequence[int], tags: tuple[str, str], spelling: TextStream) -> int:
+    """How many tokens a reply spent on reasoning, its tags included: all, where it was cut before it ended.
+
+    Args:
+        text: of the reply, which reasons.
+        spelling: a fresh stream of the tokens' text, as the reply's was made.
+    """
+    close = text.find(tags[1])
+    if close < 0:
+        return len(token_ids)
+    end, place = close + len(tags[1]), 0
+    for count, token in enumerate(token_ids, start=1):
+        place += len(spelling.push(token).text)
+        if place >= end:
+            return count
+    return len(token_ids)
