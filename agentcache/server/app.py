@@ -25,6 +25,7 @@ from agentcache.server.metrics import metrics_router
 from agentcache.server.openapi import describe_bodies
 from agentcache.server.origins import guard_origins
 from agentcache.server.request_ids import RequestIds
+from agentcache.server.responses.routes import responses_router
 from agentcache.server.serve import Server, address_of, listen, print_banner
 from agentcache.server.sessions import sessions_router
 from agentcache.server.text import text_router
@@ -123,6 +124,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     keyed = [
         chat_router,
         completions_router,
+        responses_router,
         sessions_router,
         text_router,
         models_router,
