@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
     """What a grammar must know of a tokenizer."""
 
     @property
-    def special_tokens(self) -> Mapping[str, int]:
+    def control_tokens(self) -> Mapping[str, int]:
         """Text -> id of the tokens that no plain text spells."""
 
 

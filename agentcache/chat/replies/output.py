@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from agentcache.chat.replies.pieces import CallArguments, CallStart, Content, Piece
 
 MakeId = Callable[[int], str]
 """The id of call number so many."""
 
+_SLICE = 4096
+
+
+def slices(text: str) -> Iterator[str]:
+    """``text`` in parts: parsers hand on what is left of one, and what is handed on is copied."""
+    if len(text) <= _SLICE:
+        yield text
+    else:
+        for start in range(0, len(text), _SLICE):
+            yield text[start : start + _SLICE]
+
 
 class Output:
     """Collects what one ``push`` found.
 
-    White space right before the first call, between calls, and right after the last one belongs to the wire format: it is no
-    content.  Whether white space is such is known when something follows it, so it waits until then::
+    White space before the first call, between calls and after the last one belongs to the wire format and is no content.  Only
+    where calls have text on both sides, the first white space between the two stays, so that they do not run together.  At
+    the end of a reply that ends in text, white space is part of it::
 
-        "Let me look.\\n\\n" call "\\n" call "\\n"        "Let me look.\\n\\nIt is here.\\n"
-         content.....         -         -          -     content.....................
+        "Let me look.\\n\\n" call "\\n" call "\\n"                    Let me look.
+        "Let me look.\\n\\n" call "\\n" call "\\nIt is here.\\n"     Let me look.\\n\\nIt is here.\\n
     """
 
     def __init__(self, make_id: MakeId) -> None:
@@ -27,26 +39,35 @@ class Output:
         """Index of the call whose arguments ``_parts`` are; -1: they are content."""
         self._parts: list[str] = []
         self._blank: list[str] = []
+        """White space since the last text, and before the first call after it."""
+        self._gap: list[str] = []
+        """White space since the last call."""
         self._after_call = False
+        self._shown = False
         self.calls = 0
         """How many calls began so far."""
 
     def content(self, text: str) -> None:
         """Text that is no part of a call."""
         if self._after_call:
-            text = text.lstrip()
+            rest = text.lstrip()
+            if len(rest) < len(text):
+                self._gap.append(text[: len(text) - len(rest)])
+            text = rest
             if not text:
                 return
             self._after_call = False
+            self._blank = (self._blank or self._gap) if self._shown else []
         shown = text.rstrip()
         if shown:
             self._add(-1, "".join(self._blank) + shown)
             self._blank = []
+            self._shown = True
         if len(shown) < len(text):
             self._blank.append(text[len(shown) :])
 
     def call(self, name: str, call_id: str | None = None) -> int:
-        """A call begins; returns its index.  White space before it is dropped."""
+        """A call begins; returns its index."""
         self._settle()
         self.edge()
         index = self.calls
@@ -55,8 +76,10 @@ class Output:
         return index
 
     def edge(self) -> None:
-        """A marker stands here: white space before it is no content, nor is white space after it."""
-        self._blank = []
+        """Here is a marker, or a call: white space on either side of it is no content."""
+        if self._after_call:
+            self._blank = self._blank or self._gap
+        self._gap = []
         self._after_call = True
 
     def arguments(self, index: int, text: str) -> None:
@@ -73,8 +96,8 @@ class Output:
         return pieces
 
     def finish(self) -> list[Piece]:
-        """The same at the end of the reply: white space at the end of the last text is part of it."""
-        if self._blank:
+        """The same at the end of the reply."""
+        if self._blank and not self._after_call:
             self._add(-1, "".join(self._blank))
             self._blank = []
         return self.take()

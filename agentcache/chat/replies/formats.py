@@ -1,0 +1,215 @@
+"""The wire formats of tool calls, and which of them a model's chat template writes.
+
+| name      | a call                                                                                          |
+|-----------|-------------------------------------------------------------------------------------------------|
+| `hermes`  | `<tool_call>{"name": "read", "arguments": {…}}</tool_call>`                                      |
+| `llama`   | `{"name": "read", "parameters": {…}}`, perhaps after `<|python_tag|>`                            |
+| `mistral` | `[TOOL_CALLS][{"name": "read", "arguments": {…}}]` or `[TOOL_CALLS]read[ARGS]{…}`                |
+| `json`    | `{"name": "read", "arguments": {…}}`, a list of such, or either in a fenced block                |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentcache.chat.replies.bare import PYTHON_TAG, BareParser
+from agentcache.chat.replies.base import (
+    CallChoice,
+    ReplyParser,
+    Thinking,
+    Tool,
+    ToolFormat,
+    Vocabulary,
+    names_of,
+    short_id,
+)
+from agentcache.chat.replies.hermes import CLOSE, OPEN, HermesParser
+from agentcache.chat.replies.lark import GrammarWriter
+from agentcache.chat.replies.mistral import ARGS, CALL_ID, CALLS, MistralParser
+from agentcache.chat.replies.probe import CALL_JSON, NAME, TemplateProbe
+
+__all__ = ["CallChoice", "FormatName", "Thinking", "ToolFormat", "choose_format"]
+
+FormatName = Literal["auto", "hermes", "llama", "mistral", "json"]
+
+_ARGUMENTS = '{"name": {name}, "arguments": '
+_PARAMETERS = '{"name": {name}, "parameters": '
+
+
+@dataclass(frozen=True)
+class HermesFormat(ToolFormat):
+    """JSON between markers; what the block of tools asks for that models without a tool template are given.
+
+    Args:
+        opening, closing, between: white space after the opening marker, before the closing one, and between two calls.
+    """
+
+    opening: str = ""
+    closing: str = ""
+    between: str = "\n"
+    name = "hermes"
+    controls = (OPEN, CLOSE)
+
+    def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
+        return HermesParser(lambda index: self.make_id(seed, index))
+
+    def grammar(
+        self, tools: Sequence[Tool], choice: CallChoice, vocabulary: Vocabulary, thinking: Thinking | None = None
+    ) -> str:
+        writer = GrammarWriter(vocabulary, self.controls)
+        writer.choices(tools, choice, self.opening + _ARGUMENTS, "}" + self.closing + CLOSE)
+        if choice.required:
+            call = writer.rule("call", f"{writer.spell(OPEN)} function")
+            more = f" ({writer.spell(self.between)} {call})*" if choice.parallel else ""
+            return writer.finish(call + more, thinking)
+        call = f"{writer.until('text_and_marker', OPEN)} function"
+        return writer.finish(f"({call})* TEXT" if choice.parallel else f"TEXT | {call}", thinking)
+
+
+@dataclass(frozen=True)
+class LlamaFormat(ToolFormat):
+    """JSON alone.
+
+    Args:
+        between: what stands between two calls; ``None``: the template allows one call in a message.
+    """
+
+    between: str | None = "; "
+    name = "llama"
+    controls = (PYTHON_TAG,)
+
+    def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
+        return BareParser(lambda index: self.make_id(seed, index), names_of(tools))
+
+    def grammar(
+        self, tools: Sequence[Tool], choice: CallChoice, vocabulary: Vocabulary, thinking: Thinking | None = None
+    ) -> str:
+        writer = GrammarWriter(vocabulary, self.controls)
+        call = writer.choices(tools, choice, _PARAMETERS, "}")
+        if choice.parallel and self.between is not None:
+            call += f" ({writer.spell(self.between)} {call})*"
+        return writer.finish(call if choice.required else _or_text(writer, call), thinking)
+
+
+@dataclass(frozen=True)
+class JsonFormat(ToolFormat):
+    """JSON alone, or in a fence; for whatever has no format of its own."""
+
+    name = "json"
+    controls = ()
+
+    def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
+        return BareParser(lambda index: self.make_id(seed, index), names_of(tools), fences=True)
+
+    def grammar(
+        self, tools: Sequence[Tool], choice: CallChoice, vocabulary: Vocabulary, thinking: Thinking | None = None
+    ) -> str:
+        writer = GrammarWriter(vocabulary, self.controls)
+        call = writer.choices(tools, choice, _ARGUMENTS, "}")
+        if choice.parallel:
+            call = f'{call} | "[" {call} (", " {call})* "]"'
+        return writer.finish(call if choice.required else _or_text(writer, call), thinking)
+
+
+@dataclass(frozen=True)
+class MistralFormat(ToolFormat):
+    """Calls behind a control token.
+
+    Args:
+        by_name: the name stands before its arguments, and the marker before each call; otherwise a list of objects follows.
+        with_id: an id stands between name and arguments.
+        gap: white space between the marker and the list.
+    """
+
+    by_name: bool = False
+    with_id: bool = False
+    gap: str = ""
+    name = "mistral"
+    controls = (CALLS, ARGS, CALL_ID)
+
+    def make_id(self, seed: str, index: int) -> str:
+        return short_id(seed, index)
+
+    def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
+        return MistralParser(lambda index: self.make_id(seed, index))
+
+    def grammar(
+        self, tools: Sequence[Tool], choice: CallChoice, vocabulary: Vocabulary, thinking: Thinking | None = None
+    ) -> str:
+        writer = GrammarWriter(vocabulary, self.controls)
+        text = writer.until("text_and_marker", CALLS)
+        marker = writer.spell(CALLS)
+        if self.by_name:
+            before = "{bare}" + (CALL_ID + "{id}" if self.with_id else "") + ARGS
+            call = writer.choices(tools, choice, before, "")
+            if choice.required:
+                return writer.finish(f"({marker} {call})" + ("+" if choice.parallel else ""), thinking)
+            calls = f"({text} {call})"
+            return writer.finish(f"{calls}* TEXT" if choice.parallel else f"TEXT | {calls}", thinking)
+        call = writer.choices(tools, choice, _ARGUMENTS, "}")
+        more = f' (", " {call})*' if choice.parallel else ""
+        calls = writer.rule("calls", f'{writer.spell(self.gap)} "[" {call}{more} "]"')
+        return writer.finish(f"{marker} {calls}" if choice.required else f"TEXT | {text} {calls}", thinking)
+
+
+def _or_text(writer: GrammarWriter, call: str) -> str:
+    """Calls, or text that does not begin like one."""
+    writer.rule("text", r"/([^{\[`\s](.|\n)*)?/")
+    return f"text | {call}"
+
+
+def choose_format(template_source: str | None, name: FormatName = "auto") -> ToolFormat:
+    """The format that a chat template writes, white space and all.
+
+    Args:
+        template_source: Jinja; ``None`` or empty for a model without a template.
+        name: a format by its name; ``auto``: by what the template writes.  A template that knows no tools gets ``hermes``,
+            which is what the text asks for that stands in its place; one whose calls are of none of these formats ``json``.
+    """
+    probe = TemplateProbe(template_source or "")
+    if name == "auto":
+        name = _written(probe)
+    if name == "hermes":
+        return _hermes(probe)
+    if name == "llama":
+        return _llama(probe)
+    return _mistral(probe) if name == "mistral" else JsonFormat()
+
+
+def _written(probe: TemplateProbe) -> FormatName:
+    text = probe.one_call
+    call = CALL_JSON.search(text)
+    if CALLS in (text or probe.source):
+        return "mistral"
+    if call is not None and text[: call.start()].rstrip().endswith(OPEN):
+        return "hermes"
+    if call is not None and call["key"] == "parameters":
+        return "llama"
+    return "json" if probe.knows_tools else "hermes"
+
+
+def _hermes(probe: TemplateProbe) -> HermesFormat:
+    call = rf"{OPEN}(\s*){CALL_JSON.pattern}(\s*){CLOSE}"
+    found = re.search(call, probe.one_call)
+    if found is None:
+        return HermesFormat()
+    between = re.search(rf"{CLOSE}(\s*){OPEN}\s*\{{\"name\": \"{NAME}\"", probe.two_calls)
+    return HermesFormat(found[1], found[4], "\n" if between is None else between[1])
+
+
+def _llama(probe: TemplateProbe) -> LlamaFormat:
+    calls = list(CALL_JSON.finditer(probe.two_calls))
+    if len(calls) > 1:
+        return LlamaFormat(probe.two_calls[calls[-2].end() : calls[-1].start()])
+    return LlamaFormat(None) if CALL_JSON.search(probe.one_call) else LlamaFormat()
+
+
+def _mistral(probe: TemplateProbe) -> MistralFormat:
+    text = probe.one_call
+    if ARGS in (text or probe.source):
+        return MistralFormat(by_name=True, with_id=CALL_ID in (text or probe.source))
+    gap = re.search(rf"{re.escape(CALLS)}(\s*)\[", text)
+    return MistralFormat(gap="" if gap is None else gap[1])
