@@ -11,6 +11,16 @@ from typing import Any
 from agentcache.chat.guard import ControlGuard, GuardedText
 from agentcache.chat.messages import Message, normalize_messages, normalize_tools
 from agentcache.chat.shapes import TemplateShapes
+from agentcache.chat.splice import (
+    ChatInput,
+    Mold,
+    TemplateMolds,
+    TextAround,
+    cut_at_marks,
+    free_mark,
+    molded,
+    with_told_ids,
+)
 from agentcache.chat.template import ChatTemplate, Clock
 from agentcache.chat.text import common_length, without_surrogates
 from agentcache.chat.tokenizer import Tokenizer
@@ -131,16 +141,30 @@ class RenderedText:
         if start >= len(self.text):
             return []
         if self._guarded.aliased is not None:
-            return self._behind(*self.encode(), start)
-        anchor = self._tokenizer.last_control_before(self.text, start)
-        ids, offsets = self._tokenizer.encode_with_offsets(self.text[anchor:])
-        return self._behind(ids, [(first + anchor, last + anchor) for first, last in offsets], start)
+            found = _behind(*self.encode(), start)
+            return self._tokenizer.encode(self.text[start:]) if found is None else found
+        return encode_behind(self._tokenizer, self.text, start)
 
-    def _behind(self, ids: list[int], offsets: list[tuple[int, int]], start: int) -> list[int]:
-        index = next((i for i, (first, _) in enumerate(offsets) if first >= start), len(ids))
-        if index == 0 or offsets[index - 1][1] <= start:
-            return ids[index:]
-        return self._tokenizer.encode(self.text[start:])  # a token lies across the border
+
+def encode_behind(tokenizer: Tokenizer, text: str, start: int) -> list[int]:
+    """Ids of ``text[start:]`` in which nobody typed control tokens; see ``RenderedText.encode_from``."""
+    anchor = tokenizer.last_control_before(text, start)
+    ids, offsets = tokenizer.encode_with_offsets(text[anchor:])
+    found = _behind(ids, offsets, start - anchor)
+    return tokenizer.encode(text[start:]) if found is None else found
+
+
+def encode_aliased_behind(tokenizer: Tokenizer, before: str, aliased: str) -> list[int]:
+    """Ids of a text that follows ``before``, in which only aliases become control tokens."""
+    ids, encoding = tokenizer.literal.encode(before + aliased)
+    found = _behind(ids, encoding.offsets, len(before))
+    return tokenizer.literal.encode(aliased)[0] if found is None else found
+
+
+def _behind(ids: list[int], offsets: list[tuple[int, int]], start: int) -> list[int] | None:
+    """The ids that begin at ``start`` or behind it; ``None`` when one lies across it."""
+    index = next((i for i, (first, _) in enumerate(offsets) if first >= start), len(ids))
+    return ids[index:] if index == 0 or offsets[index - 1][1] <= start else None
 
 
 @dataclass(frozen=True)
@@ -159,6 +183,7 @@ class _Prepared:
     template: ChatTemplate
     shapes: TemplateShapes
     guard: ControlGuard
+    molds: TemplateMolds
 
 
 class ChatRenderer:
@@ -194,8 +219,17 @@ class ChatRenderer:
 
     def _prepare(self, source: str) -> _Prepared:
         template = ChatTemplate(source, clock=self._clock)
-        shapes = TemplateShapes(template, self.tokenizer.named_tokens)
-        return _Prepared(template, shapes, ControlGuard(self.tokenizer, taken=source))
+        named = self.tokenizer.named_tokens
+        shapes = TemplateShapes(template, named)
+
+        def render(
+            messages: Sequence[Message], tools: list[dict[str, Any]] | None, add: bool, kwargs: Mapping[str, Any]
+        ) -> str:  # fmt: skip
+            fitted, known_tools = shapes.fit(messages, tools)
+            given = {"documents": None, **kwargs, "messages": fitted, "tools": known_tools}
+            return template.render({**named, **given, "add_generation_prompt": add}, input_size=_size(given))
+
+        return _Prepared(template, shapes, ControlGuard(self.tokenizer, taken=source), TemplateMolds(render))
 
     def render(
         self,
@@ -231,6 +265,41 @@ class ChatRenderer:
         """As ``render``, but tokenising only what is asked for: a turn of a long conversation tokenises its own text."""
         frame = self._frame(normalize_tools(tools), template_kwargs)
         return self._rendered(frame, normalize_messages(messages), add_generation_prompt)
+
+    def render_around(self, chat: ChatInput, replies: Mapping[int, Sequence[str]]) -> TextAround | None:
+        """What the template writes around the messages ``replies``, whatever is in them; ``None`` where it cannot be told.
+
+        Args:
+            replies: indices of assistant messages, in order, with the ids that their calls had when they were made.
+
+        Raises:
+            ChatTemplateError: messages that are malformed.
+        """
+        frame = self._frame(normalize_tools(chat.tools), chat.template_kwargs)
+        messages = with_told_ids(normalize_messages(chat.messages), replies)
+        mark = free_mark(messages, frame.tools, frame.variables, frame.template.template.source)
+        if mark is None or any(index >= len(messages) or messages[index]["role"] != "assistant" for index in replies):
+            return None
+        molds, with_tools = frame.template.molds, bool(frame.tools)
+        called = [index for index in replies if messages[index].get("tool_calls")]
+        mold = molds.kind(with_tools=with_tools) if called else Mold.PLAIN
+        if mold is Mold.NONE:
+            return None
+        end = molds.turn_end() if mold is Mold.CALLS else ""
+        for index, ids in replies.items():
+            messages[index] = molded(messages[index], mold, mark, ids)
+        try:
+            guarded = self._text(frame, messages, chat.add_generation_prompt)
+        except ChatTemplateError:
+            return None
+        ends = [end if index in called else "" for index in replies]
+        aliased = frame.template.guard.restore(ends[-1], {mark: mark}).aliased if ends and ends[-1] else None
+        return cut_at_marks(guarded, mark, ends, aliased)
+
+    def opening(self, chat: ChatInput) -> str:
+        """The generation prompt that follows a user's message in ``chat``; empty where it cannot be told."""
+        frame = self._frame(normalize_tools(chat.tools), chat.template_kwargs)
+        return frame.template.molds.opening(frame.variables) if chat.add_generation_prompt else ""
 
     def _rendered(self, frame: _Frame, messages: list[Message], add_generation_prompt: bool) -> RenderedText:
         guarded = self._text(frame, messages, add_generation_prompt)

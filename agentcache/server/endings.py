@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from agentcache.cache.explain import Miss
 from agentcache.cache.manager import CacheManager
+from agentcache.chat.messages import normalize_messages, normalize_tools
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import EngineStoppedError
 from agentcache.request import SequenceReport
@@ -19,7 +20,8 @@ from agentcache.server.generation import Delta, Generation
 from agentcache.server.misses import Asked, Places, break_finding, describe, share_point_list, template_break
 from agentcache.server.share_points import ShareSearch
 from agentcache.server.usage import Notes
-from agentcache.sessions.session import Figures, TurnInFlight
+from agentcache.sessions.naming import name_conversation
+from agentcache.sessions.session import Figures, TurnInFlight, as_message
 from agentcache.sessions.transcript import Reply, Transcript
 
 
@@ -72,7 +74,7 @@ class PromptEnding:
         """Off the event loop: remember what was said, describe the first miss and the share points."""
         asked, engine = self._asked[0], self._context.engine
         for choice in choices if asked.messages else ():
-            reply = _reply(choice)
+            reply = _reply(asked, choice)
             transcript = extended(asked, reply, engine.tokenizer)
             remember(self._context, self._space.root, asked, reply, transcript)
         places = [Places(asked, engine.renderer) for asked in self._asked]
@@ -108,7 +110,7 @@ class TurnEnding:
         assert report is not None, "a choice that has finished has a report"
         session = self._turn.session
         desk = self._context.desk
-        reply = _reply(choice)
+        reply = _reply(self._asked, choice)
         points = await self._search.found()
         transcript, miss, shares = await run_in_threadpool(self._look_back, reply, report, points)
         findings = []
@@ -180,23 +182,28 @@ def counted(context: Context, miss: dict[str, Any] | None) -> dict[str, Any] | N
     return miss
 
 
-def _reply(choice: Delta) -> Reply:
-    return Reply(choice.text, choice.token_ids, choice.end_token)
+def _reply(asked: Asked, choice: Delta) -> Reply:
+    text = choice.text
+    cut = isinstance(choice.stop_reason, str)
+    return Reply(text, choice.token_ids, choice.end_token, asked.read(choice.choice, text), cut)
 
 
 def extended(asked: Asked, reply: Reply, tokenizer: Tokenizer) -> Transcript:
     """What was asked and what was said.  A raw transcript has no end tokens: it is what its client has seen."""
-    before, ids = asked.prompt.transcript, reply.ids(tokenizer)
-    return before.extended(ids, reply.text, reply.end(tokenizer)) if asked.messages else before.extended(ids, "")
+    before = asked.prompt.transcript
+    if not asked.messages:
+        return before.with_text(reply.ids(tokenizer), "")
+    return before.with_reply(len(asked.messages), asked.prompt.header, reply, tokenizer)
 
 
 def remember(context: Context, root: bytes, asked: Asked, reply: Reply, transcript: Transcript) -> None:
     """Keep a transcript for clients that send their whole history.
 
-    Not where a user or the model spelled out control tokens: the same text could then be other tokens, and what a user
-    typed must never become one.
+    Its text does not find it where a user or the model spelled out control tokens: the same text could then be other tokens,
+    and what a user typed must never become one.
     """
+    messages = normalize_messages([*asked.messages, as_message(reply.said)])
+    names = name_conversation(root, normalize_tools(asked.tools), messages)
     spelled = "\n" + reply.text
-    if asked.prompt.spells_controls or context.engine.tokenizer.last_control_before(spelled, len(spelled)):
-        return
-    context.desk.known.remember(root, transcript)
+    spells = asked.prompt.spells_controls or context.engine.tokenizer.last_control_before(spelled, len(spelled)) > 0
+    context.desk.known.remember(names, transcript, None if spells else root)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentcache.cache.explain import Miss
 from agentcache.chat.renderer import MessageSpans
+from agentcache.chat.replies.pieces import ReplyMessage
+from agentcache.chat.splice import ChatInput
 from agentcache.lint.finding import Finding, Location
-from agentcache.sessions.transcript import Prompt, Transcript
+from agentcache.sessions.transcript import Mark, Prompt, Transcript, text_around
 
 if TYPE_CHECKING:
     from agentcache.chat.renderer import ChatRenderer
@@ -23,14 +25,32 @@ _SHOWN_TOKENS = 40
 """Enough tokens for so many characters."""
 
 
+Read = Callable[[int, str], ReplyMessage]
+"""What the text of a choice says."""
+
+
+def all_content(choice: int, text: str) -> ReplyMessage:
+    """A reply in which nothing is looked for."""
+    return ReplyMessage(content=text)
+
+
 @dataclass(frozen=True)
 class Asked:
-    """What a prompt was made of; ``messages`` is empty for a raw one."""
+    """What a prompt was made of; ``messages`` is empty for a raw one.
+
+    Attributes:
+        read: how its replies are read.
+    """
 
     prompt: Prompt
     messages: Sequence[Mapping[str, Any]] = ()
     tools: Sequence[Mapping[str, Any]] | None = None
     template_kwargs: Mapping[str, Any] | None = None
+    read: Read = all_content
+
+    def first(self, count: int) -> ChatInput:
+        """Its first ``count`` messages, nothing asked yet."""
+        return ChatInput(self.messages[:count], self.tools, self.template_kwargs, add_generation_prompt=False)
 
 
 def describe(miss: Miss, places: Places) -> dict[str, Any]:
@@ -88,7 +108,8 @@ def character_of(prompt: Prompt, token: int, tokenizer: Tokenizer) -> int:
     """The character of the prompt's text at which ``token`` begins."""
     if prompt.offsets is not None and token < len(prompt.offsets):
         return prompt.offsets[token][0]
-    start, character = prompt.kept if token >= prompt.kept.tokens else (0, 0)
+    marks = [mark for reply in prompt.transcript.replies for mark in (reply.start, reply.end)]
+    start, character = max((mark for mark in (*marks, prompt.kept) if mark.tokens <= token), default=Mark(0, 0))
     ids = prompt.transcript.ids[start:token].tolist()
     return min(character + len(tokenizer.decode(ids, skip_special_tokens=False)), len(prompt.transcript.text))
 
@@ -127,22 +148,20 @@ class Places:
         return index, f"messages[{index}]" + (f".{part}" if part else "")
 
     def _render_first(self, count: int) -> str:
-        asked = self.asked
-        return self.renderer.render_text(
-            asked.messages[:count],
-            tools=asked.tools,
-            add_generation_prompt=False,
-            template_kwargs=asked.template_kwargs,
-        ).text
+        """The first messages as the prompt has them: replies as they were drawn."""
+        return text_around(self.asked.prompt.transcript, self.asked.first(count), self.renderer)
 
 
 def _by_content(asked: Asked, position: int) -> int | None:
     """The first message whose text ends behind ``position``, by searching one after the other; only in long texts."""
     text = asked.prompt.transcript.text
+    drawn = {reply.message: reply.end.characters for reply in asked.prompt.transcript.replies}
     place = 0
     for index, message in enumerate(asked.messages):
         content = message.get("content")
-        if isinstance(content, str) and (found := text.find(content, place)) >= 0:
+        if index in drawn:
+            place = drawn[index]
+        elif isinstance(content, str) and (found := text.find(content, place)) >= 0:
             place = found + len(content)
         if place > position:
             return index

@@ -12,9 +12,11 @@ from typing import Any
 
 from agentcache.cache.tokens import Bookmark
 from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.replies.pieces import ReplyMessage
+from agentcache.chat.splice import ChatInput
 from agentcache.errors import AgentCacheError, RequestError
 from agentcache.request import SequenceReport
-from agentcache.sessions.transcript import EndToken, Mark, Prompt, Reply, Transcript, continue_chat, fresh_prompt
+from agentcache.sessions.transcript import EndToken, Mark, Prompt, Reply, Transcript, continue_chat, render_fresh
 
 _EVENTS_KEPT = 256
 
@@ -216,6 +218,19 @@ class Session:
         return count
 
 
+def as_message(said: ReplyMessage) -> Message:
+    """What a model said, in the shape in which clients send it back."""
+    message: Message = {"role": "assistant", "content": said.content or (None if said.calls else "")}
+    if said.reasoning:
+        message["reasoning_content"] = said.reasoning
+    if said.calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in said.calls
+        ]
+    return message
+
+
 @dataclass(slots=True, eq=False)
 class TurnInFlight:
     """A turn that has begun; ``commit`` or the end of the ``with`` block ends it.
@@ -250,8 +265,8 @@ class TurnInFlight:
         if session.head.raw:
             self.prompt = Prompt(Transcript(before.ids + self.new_ids), kept=before.mark)
             return self.prompt
-        rendered = renderer.render_text(self.all_messages, tools=session.head.tools, template_kwargs=template_kwargs)
-        self.prompt = continue_chat(before, rendered) if session.turns else fresh_prompt(rendered)
+        chat = ChatInput(self.all_messages, session.head.tools, template_kwargs)
+        self.prompt = continue_chat(before, chat, renderer) if session.turns else render_fresh(renderer, chat)
         return self.prompt
 
     def commit(self, reply: Reply, transcript: Transcript, figures: Figures, now: float) -> None:
@@ -260,7 +275,7 @@ class TurnInFlight:
         assert prompt is not None, "a turn is committed after its prompt was made"
         if session.closed or session.in_flight is not self:
             return
-        answer = () if session.head.raw else ({"role": "assistant", "content": reply.text},)
+        answer = () if session.head.raw else (as_message(reply.said),)
         turn = Turn(
             messages=(*self.messages, *answer),
             mark=transcript.mark,

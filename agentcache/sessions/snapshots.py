@@ -15,9 +15,11 @@ from typing import Any
 
 from agentcache.errors import AgentCacheError
 from agentcache.sessions.session import Figures, Head, Session, Turn
-from agentcache.sessions.transcript import EndToken, Mark, Transcript
+from agentcache.sessions.transcript import EndToken, KnownReply, Mark, Transcript
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, FORMAT)
+"""Format 1 says nothing of replies: its conversations go on by their text."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MADE_WITH = ("model revision", "chat template")
 
@@ -155,11 +157,29 @@ class Snapshots:
 
 
 def _transcript_to_json(transcript: Transcript) -> dict[str, Any]:
-    return {"ids": transcript.ids.tolist(), "text": transcript.text, "end": transcript.end}
+    return {
+        "ids": transcript.ids.tolist(),
+        "text": transcript.text,
+        "end": transcript.end,
+        "replies": [reply._asdict() for reply in transcript.replies],
+    }
 
 
 def _transcript(data: dict[str, Any]) -> Transcript:
-    return Transcript(array("I", data["ids"]), str(data["text"]), _end(data["end"]))
+    replies = tuple(_reply(reply) for reply in data.get("replies", ()))
+    return Transcript(array("I", data["ids"]), str(data["text"]), _end(data["end"]), replies)
+
+
+def _reply(data: dict[str, Any]) -> KnownReply:
+    return KnownReply(
+        message=int(data["message"]),
+        start=Mark(*data["start"]),
+        end=Mark(*data["end"]),
+        end_token=_end(data["end_token"]),
+        header=int(data["header"]),
+        reasoning=str(data["reasoning"]),
+        call_ids=tuple(map(str, data["call_ids"])),
+    )
 
 
 def _end(data: list[Any] | None) -> EndToken | None:
@@ -167,8 +187,8 @@ def _end(data: list[Any] | None) -> EndToken | None:
 
 
 def _from_json(data: dict[str, Any]) -> Snapshot:
-    if data["format"] != FORMAT:
-        raise ValueError(f"got format {data['format']}, expected {FORMAT}")
+    if data["format"] not in _READABLE:
+        raise ValueError(f"got format {data['format']}, expected one of {_READABLE}")
     head = data["head"]
     return Snapshot(
         head=Head(bool(head["raw"]), tuple(head["messages"]), head["tools"], _transcript(head["transcript"])),

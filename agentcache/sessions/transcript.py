@@ -5,9 +5,10 @@
     text  [ prompt of turn 1 ............ ][ reply ][ prompt of turn 2, new part ][ reply ]
     ids   [ as rendered and tokenised ... ][ drawn ][ tokenised ................ ][ drawn ]
 
-The text is what the chat template makes of the messages.  The next turn is rendered whole and must begin with it; only what
-comes behind is tokenised.  Where a template does not keep its own beginning, the turn is answered from a fresh rendering,
-and says so.
+What lies between replies is what the chat template makes of the other messages; replies are as they were drawn, whatever the
+template would make of them.  The next turn is rendered whole, around the replies, and must repeat what lies between them; only
+what comes behind the last one is tokenised.  Where a template does not repeat its own beginning, the turn is answered from a
+fresh rendering, and says so.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from agentcache.chat.renderer import RenderedText
+from agentcache.chat.renderer import ChatRenderer, RenderedText, encode_aliased_behind, encode_behind
+from agentcache.chat.replies.pieces import ReplyMessage
+from agentcache.chat.splice import ChatInput, TextAround
 from agentcache.chat.text import common_length
 from agentcache.chat.tokenizer import Tokenizer
+from agentcache.sessions.naming import reasoning_digest
 
 
 class EndToken(NamedTuple):
@@ -36,16 +40,45 @@ class Mark(NamedTuple):
     characters: int
 
 
+class KnownReply(NamedTuple):
+    """Where in a transcript a reply lies, and what is known of the message that it was.
+
+    ::
+
+        text   ... <|im_end|>\\n<|im_start|>assistant\\n Let me look. <tool_call>{"name": ... <|im_end|>\\n
+                             [ header: prompted ... ]^ start                              end ^[ end token ]
+
+    Attributes:
+        message: its index in the conversation.
+        header: characters of the generation prompt before it; in a history a template may write other ones there.
+        reasoning: a digest of what the model wrote for itself; see ``reasoning_digest``.
+        call_ids: ids that its calls were given.
+    """
+
+    message: int
+    start: Mark
+    end: Mark
+    end_token: EndToken | None
+    header: int = 0
+    reasoning: str = ""
+    call_ids: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Ids, and the text that the template renders for them.  A raw transcript (no messages) has no text.
+    """Ids, and the text that they stand for.  A raw transcript (no messages) has no text.
 
     Never changed once made: forks and snapshots share it.
+
+    Attributes:
+        end: the token that ended the reply that the transcript ends with.
+        replies: those that were generated here, in order.
     """
 
     ids: array[int] = field(default_factory=lambda: array("I"))
     text: str = ""
     end: EndToken | None = None
+    replies: tuple[KnownReply, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,14 +87,38 @@ class Transcript:
     def mark(self) -> Mark:
         return Mark(len(self.ids), len(self.text))
 
-    def extended(self, ids: Sequence[int], text: str, end: EndToken | None = None) -> Transcript:
-        return Transcript(self.ids + array("I", ids), self.text + text, end)
+    def with_text(self, ids: Sequence[int], text: str) -> Transcript:
+        """Followed by a text that nobody generated."""
+        return Transcript(self.ids + array("I", ids), self.text + text, None, self.replies)
+
+    def with_reply(self, message: int, header: int, reply: Reply, tokenizer: Tokenizer) -> Transcript:
+        """Followed by what the model said.
+
+        Args:
+            message: the index that the reply has in the conversation.
+            header: how many characters of generation prompt the text ends with.
+        """
+        ids, text, end = self.ids + array("I", reply.ids(tokenizer)), self.text + reply.text, reply.end(tokenizer)
+        said = reply.said
+        known = KnownReply(
+            message, self.mark, Mark(len(ids), len(text)), end, header,
+            reasoning_digest(said.reasoning), tuple(call.id for call in said.calls),
+        )  # fmt: skip
+        return Transcript(ids, text, end, (*self.replies, known))
 
     def cut(self, mark: Mark, end: EndToken | None) -> Transcript:
         """What it was at ``mark``."""
         if mark == self.mark and end == self.end:
             return self
-        return Transcript(self.ids[: mark.tokens], self.text[: mark.characters], end)
+        kept = tuple(reply for reply in self.replies if reply.end.tokens <= mark.tokens)
+        return Transcript(self.ids[: mark.tokens], self.text[: mark.characters], end, kept)
+
+    def first_replies(self, count: int) -> Transcript:
+        """What it was when ``count`` of its replies (one at least) had been given."""
+        last = self.replies[count - 1]
+        return Transcript(
+            self.ids[: last.end.tokens], self.text[: last.end.characters], last.end_token, self.replies[:count]
+        )  # fmt: skip
 
 
 _NOTHING = Mark(0, 0)
@@ -77,6 +134,7 @@ class Prompt:
         broken_at: the character at which the template stopped repeating its own beginning; ``None`` when it did repeat it.
         offsets: characters ``[start, end)`` of each token, where they are known.
         spells_controls: typed text in it looks like control tokens, so that its text does not name its tokens.
+        header: characters of generation prompt that it ends with, as far as that can be told.
     """
 
     transcript: Transcript
@@ -84,6 +142,7 @@ class Prompt:
     broken_at: int | None = None
     offsets: list[tuple[int, int]] | None = field(default=None, repr=False)
     spells_controls: bool = False
+    header: int = 0
 
     @property
     def ids(self) -> list[int]:
@@ -97,8 +156,114 @@ def fresh_prompt(rendered: RenderedText) -> Prompt:
     return Prompt(transcript, offsets=offsets, spells_controls=rendered.spells_controls)
 
 
-def continue_chat(known: Transcript, rendered: RenderedText) -> Prompt:
-    """The prompt that ``rendered`` (the whole conversation so far) makes of what is ``known``.
+def render_fresh(renderer: ChatRenderer, chat: ChatInput) -> Prompt:
+    """
+    Raises:
+        ChatTemplateError: the template refuses the messages.
+    """
+    return headed(fresh_prompt(render(renderer, chat)), renderer, chat)
+
+
+def render(renderer: ChatRenderer, chat: ChatInput) -> RenderedText:
+    return renderer.render_text(
+        chat.messages,
+        tools=chat.tools,
+        add_generation_prompt=chat.add_generation_prompt,
+        template_kwargs=chat.template_kwargs,
+    )
+
+
+def headed(prompt: Prompt, renderer: ChatRenderer, chat: ChatInput) -> Prompt:
+    """``prompt`` with the length of its generation prompt."""
+    opening = renderer.opening(chat)
+    return replace(prompt, header=len(opening)) if prompt.transcript.text.endswith(opening) else prompt
+
+
+def continue_chat(known: Transcript, chat: ChatInput, renderer: ChatRenderer) -> Prompt:
+    """The prompt of ``chat``, a conversation of which ``known`` is what was said so far.
+
+    Raises:
+        ChatTemplateError: the template refuses the messages.
+    """
+    prompt = splice(known, chat, renderer)
+    if prompt is None:
+        return headed(continue_text(known, render(renderer, chat)), renderer, chat)
+    if len(prompt.transcript.replies) < len(known.replies):
+        return replace(prompt, broken_at=common_length(known.text, prompt.transcript.text))
+    return prompt
+
+
+def splice(known: Transcript, chat: ChatInput, renderer: ChatRenderer) -> Prompt | None:
+    """The prompt of ``chat``, whose messages at the places of ``known.replies`` are those replies.
+
+    ::
+
+        known      [ between ][ reply ][ between ][ reply ]
+        rendered   [ piece 0 ]         [ piece 1 ]         [ piece 2: tokenised ]
+
+    As many replies are kept as what lies between them is repeated; ``None`` when that is none, or the template cannot be
+    rendered around them.  Text between that ends with a generation prompt must be repeated up to that prompt: templates
+    write a turn's beginning in another way while they ask for it (``<think>``).
+    """
+    count = len(known.replies)
+    for _ in range(2):
+        if not count:
+            return None
+        kept = known.replies[:count]
+        around = renderer.render_around(chat, {reply.message: reply.call_ids for reply in kept})
+        if around is None:
+            return None
+        repeated = _repeated(known.text, kept, around)
+        if repeated == count:
+            return headed(_joined(known.first_replies(count), around, renderer.tokenizer), renderer, chat)
+        count = repeated  # of a later reply it matters how the template writes it: once more, with that one in its own words
+    return None
+
+
+def text_around(transcript: Transcript, chat: ChatInput, renderer: ChatRenderer) -> str:
+    """The text of ``chat``, a conversation that ``transcript`` begins with or goes on from, with the replies as they were drawn.
+
+    Raises:
+        ChatTemplateError: the template refuses the messages.
+    """
+    count = sum(reply.message < len(chat.messages) for reply in transcript.replies)
+    known = transcript.replies[:count]
+    around = renderer.render_around(chat, {reply.message: reply.call_ids for reply in known}) if known else None
+    if around is None:
+        return render(renderer, chat).text
+    return transcript.text[: known[-1].end.characters] + around.pieces[-1]
+
+
+def _repeated(text: str, replies: Sequence[KnownReply], around: TextAround) -> int:
+    """Before how many replies ``around`` has what ``text`` has there."""
+    place = 0
+    for count, (reply, piece) in enumerate(zip(replies, around.pieces, strict=False)):
+        if not piece.startswith(text[place : max(place, reply.start.characters - reply.header)]):
+            return count
+        place = reply.end.characters
+    return len(replies)
+
+
+def _joined(known: Transcript, around: TextAround, tokenizer: Tokenizer) -> Prompt:
+    """``known`` and the last piece."""
+    piece, aliased, ids, end = around.pieces[-1], around.aliased, known.ids, known.end
+    alias = None if end is None or aliased is None else tokenizer.literal.aliases.get(end.text, end.text)
+    place, text = len(known.text), known.text + piece
+    if end is not None and piece.startswith(end.text) and (aliased is None or aliased.startswith(alias or "")):
+        ids, place = ids + array("I", [end.token]), place + len(end.text)
+        aliased = None if aliased is None else aliased[len(alias or "") :]
+        before = alias or ""
+    else:
+        before = known.text[known.replies[-1].start.characters :]
+    new = (
+        encode_behind(tokenizer, text, place) if aliased is None else encode_aliased_behind(tokenizer, before, aliased)
+    )
+    transcript = Transcript(ids + array("I", new), text, None, known.replies)
+    return Prompt(transcript, kept=Mark(len(ids), place), spells_controls=around.aliased is not None)
+
+
+def continue_text(known: Transcript, rendered: RenderedText) -> Prompt:
+    """The prompt that ``rendered`` (the whole conversation so far) makes of what is ``known``, replies in the template's words.
 
     ::
 
@@ -116,8 +281,10 @@ def continue_chat(known: Transcript, rendered: RenderedText) -> Prompt:
         ids, place = ids + array("I", [known.end.token]), place + len(known.end.text)
     new = array("I", rendered.encode_from(place))
     return Prompt(
-        Transcript(ids + new, text), kept=Mark(len(ids), place), spells_controls=rendered.spells_controls
-    )  # fmt: skip
+        Transcript(ids + new, text, None, known.replies),
+        kept=Mark(len(ids), place),
+        spells_controls=rendered.spells_controls,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +292,22 @@ class Reply:
     """What one sequence generated.
 
     Attributes:
-        text: as the client saw it (cut before a stop string, without special tokens).
+        text: as it was shown (cut before a stop string, without the special tokens that are not shown).
         token_ids: every token that was drawn, without the end token.
         end_token: the token that ended it, if one did.
-        shown: control tokens that the text shows.
+        message: what the text says; ``None``: all of it is content.
+        cut: a stop string ended it, so that ``token_ids`` may stand for more than the text.
     """
 
     text: str
     token_ids: Sequence[int]
     end_token: int | None = None
-    shown: frozenset[int] = frozenset()
+    message: ReplyMessage | None = None
+    cut: bool = False
+
+    @property
+    def said(self) -> ReplyMessage:
+        return ReplyMessage(content=self.text) if self.message is None else self.message
 
     def end(self, tokenizer: Tokenizer) -> EndToken | None:
         if self.end_token is None:
@@ -148,8 +321,37 @@ class Reply:
         Only where a stop string cut the text do ids and text part: then the tokens that lie wholly in the text are kept,
         and the rest of the text is tokenised.
         """
-        kept = list(self.token_ids)
-        while not self.text.startswith(whole := tokenizer.decode(kept, shown=self.shown)):
-            kept.pop()
-        rest = self.text[len(whole) :]
+        if not self.cut:
+            return list(self.token_ids)
+        kept, length = self._inside(tokenizer)
+        rest = self.text[length:]
         return kept + (tokenizer.encode(rest, parse_special=False) if rest else [])
+
+    def _inside(self, tokenizer: Tokenizer) -> tuple[list[int], int]:
+        """The tokens that lie wholly in the text, and how many characters they stand for.
+
+        Special tokens are in the text or not: their own text tells, where they stand.
+        """
+        text, place = self.text, 0
+        kept, run = list[int](), list[int]()
+        for token in self.token_ids:
+            if not tokenizer.is_special(token):
+                run.append(token)
+                continue
+            whole = _spelled(tokenizer, run, first=not kept)
+            if not text.startswith(whole, place) or place + len(whole) == len(text):
+                break
+            marker = tokenizer.token_text(token)
+            place += len(whole)
+            place += len(marker) if text.startswith(marker, place) else 0
+            kept, run = [*kept, *run, token], []
+        while not text.startswith(whole := _spelled(tokenizer, run, first=not kept), place):
+            run.pop()
+        return kept + run, place + len(whole)
+
+
+def _spelled(tokenizer: Tokenizer, ids: Sequence[int], *, first: bool) -> str:
+    """The text of plain tokens; ``first``: those that a text begins with."""
+    if first:
+        return tokenizer.decode(ids)
+    return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")

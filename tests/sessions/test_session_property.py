@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,13 +11,17 @@ from hypothesis import strategies as st
 from tiny_tokenizer import write_tokenizer
 
 from agentcache.chat.detokenizer import TextStream
+from agentcache.chat.messages import normalize_messages
 from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.splice import ChatInput
 from agentcache.chat.tokenizer import Tokenizer
+from agentcache.server.conversations import recall
 from agentcache.server.endings import extended
 from agentcache.server.misses import Asked
 from agentcache.sessions.known import KnownTranscripts
+from agentcache.sessions.naming import name_conversation
 from agentcache.sessions.session import Figures, Head, Home, Session
-from agentcache.sessions.transcript import Reply, Transcript, continue_chat
+from agentcache.sessions.transcript import KnownReply, Mark, Prompt, Reply, Transcript
 
 VOCAB = 400
 IM_END = VOCAB - 1
@@ -46,7 +51,7 @@ def draw_reply(rng: random.Random, tokenizer: Tokenizer) -> Reply:
         delta = stream.push(token)
         text += delta.text
         if delta.stopped_by is not None:
-            return Reply(text, drawn[: place + 1])
+            return Reply(text, drawn[: place + 1], cut=True)
     text += stream.flush()
     end = {"eos": IM_END, "other end": rng.randrange(VOCAB - 2)}.get(ending)
     return Reply(text, drawn, end)
@@ -77,7 +82,7 @@ class Life:
             if tokenizer.decode(reply.token_ids) == reply.text:
                 assert transcript.ids.tolist() == prompt.ids + list(reply.token_ids)
             turn.commit(reply, transcript, FIGURES, 0.0)
-        known.remember(ROOT, transcript)
+        known.remember(names(self.session.messages), transcript, ROOT)
         self.prompts.append(transcript.ids.tolist())
 
     def fork(self, kept: int) -> Life:
@@ -123,33 +128,74 @@ def test_a_whole_history_finds_the_ids_of_the_session_that_said_it(renderer, see
     for _ in range(3):
         life.turn(rng, renderer, known, cut=False)
     history = [*life.session.messages, {"role": "user", "content": "and now?"}]
-    rendered = renderer.render_text(history)
-    found = known.find(ROOT, rendered.text)
-    assert found is not None and known.find(b"other", rendered.text) is None
     with life.session.begin(history[-1:]) as turn:
-        expected = turn.make_prompt(renderer).ids
-    assert continue_chat(found, rendered).ids == expected
+        expected = turn.make_prompt(renderer)
+    found = recalled(known, history, renderer)
+    assert found.ids == expected.ids and found.kept == expected.kept and found.kept.tokens
+    assert not recalled(known, history, renderer, b"other").kept.tokens
     changed = [dict(message) for message in history]
     changed[0]["content"] += "!"
-    assert known.find(ROOT, renderer.render_text(changed).text) is None
+    assert not recalled(known, changed, renderer).kept.tokens
+
+
+def names(messages, root=ROOT):
+    return name_conversation(root, None, normalize_messages(messages))
+
+
+def recalled(known, messages, renderer, root=ROOT) -> Prompt:
+    return recall(known, root, ChatInput(messages), normalize_messages(messages), renderer)
+
+
+def transcript_of(ids, *texts: str) -> Transcript:
+    """A conversation of replies to nobody, one after the other; the last one ends with the last of ``ids``."""
+    replies, place = [], 0
+    for index, text in enumerate(texts):
+        tokens = len(ids) - len(texts) + index + 1
+        replies.append(KnownReply(index, Mark(tokens - 1, place), Mark(tokens, place + len(text)), None))
+        place += len(text)
+    return Transcript(array("I", ids), "".join(texts), None, tuple(replies))
+
+
+def said(*texts: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text} for text in texts]
+
+
+def lengths_found(known: KnownTranscripts, *texts: str) -> list[int]:
+    """Tokens of what is known by name, and by text."""
+    by_name = next(known.find(names(said(*texts)), said(*texts)), Transcript())
+    return [len(by_name), len(known.find_text(ROOT, "".join(texts)) or ())]
 
 
 def test_known_transcripts_are_bounded_and_the_least_used_goes_first():
     known = KnownTranscripts(max_tokens=100)
     for number in range(20):
-        known.remember(ROOT, Transcript().extended(range(30), f"text {number}"))
-        assert known.find(ROOT, "text 0 and more") is not None
+        known.remember(names(said(f"text {number}.")), transcript_of(range(30), f"text {number}."), ROOT)
+        assert lengths_found(known, "text 0.", "and more") == [30, 30]
     assert len(known) == 3
-    assert known.find(ROOT, "text 19") is not None and known.find(ROOT, "text 5") is None
-    known.remember(ROOT, Transcript().extended(range(101), "long"))
-    assert known.find(ROOT, "long") is None
-    known.remember(ROOT, Transcript().extended([7], "text 19"))
-    found = known.find(ROOT, "text 19, of late")
-    assert found is not None and found.ids.tolist() == [7] and found.text == "text 19"
+    assert lengths_found(known, "text 19.") == [30, 30] and lengths_found(known, "text 5.") == [0, 0]
+    known.remember(names(said("long")), transcript_of(range(101), "long"), ROOT)
+    assert lengths_found(known, "long") == [0, 0]
+    known.remember(names(said("text 19.")), transcript_of([7], "text 19."), ROOT)
+    assert lengths_found(known, "text 19.") == [1, 1]
 
 
 def test_the_longest_known_beginning_wins():
     known = KnownTranscripts()
-    for length in (3, 9, 6):
-        known.remember(ROOT, Transcript().extended(range(length), "abcdefghij"[:length]))
-    assert [len(found) if (found := known.find(ROOT, "abcdefghij"[:n])) else 0 for n in (2, 3, 8, 10)] == [0, 3, 6, 9]
+    texts = ("abc", "def", "ghi")
+    for count in (1, 3, 2):
+        known.remember(names(said(*texts[:count])), transcript_of(range(count), *texts[:count]), ROOT)
+    assert [lengths_found(known, *texts[:n], "x") for n in range(4)] == [[0, 0], [1, 1], [2, 2], [3, 3]]
+
+
+def test_a_conversation_that_goes_on_is_held_once():
+    known = KnownTranscripts(max_tokens=10_000)
+    texts = [f"text {number}." for number in range(100)]
+    for count in range(1, 101):
+        known.remember(names(said(*texts[:count])), transcript_of(range(count), *texts[:count]), ROOT)
+    assert len(known) == 1
+    assert [lengths_found(known, *texts[:n], "x") for n in (1, 50, 100)] == [[1, 1], [50, 50], [100, 100]]
+    branch = [*texts[:50], "another"]
+    known.remember(names(said(*branch)), transcript_of([*range(50), 7], *branch), ROOT)
+    assert len(known) == 2
+    assert lengths_found(known, *branch) == [51, 51] and lengths_found(known, *texts) == [100, 100]
+    assert lengths_found(known, *texts[:50], "x") == [50, 50]

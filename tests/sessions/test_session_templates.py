@@ -16,6 +16,7 @@ IM_START, IM_END = VOCAB - 2, VOCAB - 1
 SPLIT = "the caP"
 """Spelled byte by byte, although ``the`` and `` ca`` are tokens."""
 TRIMMING = CHATML.replace("message['content']", "message['content'] | trim")
+COUNTING = "{{ messages | length }} messages\n" + CHATML
 DROPPING = CHATML.replace(
     "{% for message in messages %}", "{% for message in messages %}{% if loop.last or message['role'] != 'assistant' %}"
 ).replace("<|im_end|>\n{% endfor %}", "<|im_end|>\n{% endif %}{% endfor %}")
@@ -102,7 +103,18 @@ def test_a_reply_cut_by_a_stop_string_inside_a_token_is_exact_up_to_it(serve, tm
         assert asked(second)[: len(asked(first)) + 4 + len(rest)] == [*asked(first), *reply[:3], *rest, IM_END]
 
 
-@pytest.mark.parametrize("template", [TRIMMING, DROPPING], ids=["trims", "drops"])
+def test_a_template_that_trims_replies_gets_them_as_they_were_drawn(serve, tmp_path, tokens):
+    reply = tokens["byte"]("thecap ")
+    folder = write_scripted_folder(tmp_path / "model", [tokens["last"], *reply, IM_END], TRIMMING, IM_END)
+    with serve(folder) as client:
+        session = client.create(system="say it")
+        first = client.say(session, "go", max_tokens=20)
+        second = client.say(session, "once more", max_tokens=20)
+        before = [*asked(first), *reply, IM_END]
+        assert asked(second)[: len(before)] == before and second["agentcache"]["findings"] == []
+
+
+@pytest.mark.parametrize("template", [COUNTING, DROPPING], ids=["counts", "drops"])
 def test_a_template_that_changes_what_was_said_is_answered_from_a_fresh_rendering(serve, tmp_path, tokens, template):
     spaced = "thecap "  # a space at its end, so that trimming changes it
     reply = tokens["byte"](spaced)
@@ -123,7 +135,7 @@ def test_a_template_that_changes_what_was_said_is_answered_from_a_fresh_renderin
         report = second["agentcache"]
         assert report["miss"]["code"] == "template" and report["source"] == "template"
         assert 'agentcache_miss_total{code="template"} 1.0' in client.server.http.get("/metrics").text
-        assert report["miss"]["was"] != report["miss"]["now"] and report["miss"]["message_index"] in {2, 3}
+        assert report["miss"]["was"] != report["miss"]["now"] and report["miss"]["message_index"] in {0, 2, 3}
         (finding,) = report["findings"]
         assert finding["code"] == "AC702" and finding["tokens_lost_kind"] == "upper_bound"
         assert 0 < finding["tokens_lost"] <= len(asked(first)) + len(reply)

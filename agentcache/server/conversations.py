@@ -1,0 +1,67 @@
+"""From messages to a prompt: the one place where a whole history becomes token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
+from agentcache.chat.messages import Message, normalize_messages, normalize_tools
+from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.splice import ChatInput
+from agentcache.server.bodies import ChatPrompt
+from agentcache.server.context import Context
+from agentcache.sessions.known import KnownTranscripts
+from agentcache.sessions.naming import name_conversation
+from agentcache.sessions.transcript import Prompt, continue_text, fresh_prompt, headed, render, splice
+
+_TRIED = 3
+"""Known beginnings that are tried; of those that say the same, nearly always the first one fits."""
+
+
+def converse(context: Context, chat: ChatPrompt, root: bytes) -> Prompt:
+    """The prompt of a whole history in the namespace ``root``: what was generated in it has the ids it was drawn with.
+
+    Raises:
+        ChatTemplateError: messages that are malformed, or that the model's template refuses.
+    """
+    messages = normalize_messages(chat.messages)
+    asked = ChatInput(
+        messages,
+        normalize_tools(chat.tools),
+        chat.chat_template_kwargs,
+        chat.add_generation_prompt is not False,
+    )
+    return recall(context.desk.known, root, asked, messages, context.engine.renderer)
+
+
+def recall(
+    known: KnownTranscripts, root: bytes, chat: ChatInput, messages: Sequence[Message], renderer: ChatRenderer
+) -> Prompt:  # fmt: skip
+    """The prompt of ``chat``, beginning with the longest transcript that is known of it.
+
+    ::
+
+        1. by what was said: the longest beginning that ends with a reply generated here, rendered around such replies
+        2. by its text, for templates that cannot be rendered around replies
+        3. as it is rendered and tokenised
+
+    Args:
+        messages: those of ``chat``, in the one shape.
+    """
+    names = name_conversation(root, chat.tools, messages)
+    best: Prompt | None = None
+    for transcript in islice(known.find(names, messages), _TRIED):
+        prompt = splice(transcript, chat, renderer)
+        if prompt is not None and (best is None or prompt.kept.tokens > best.kept.tokens):
+            best = prompt
+        if prompt is not None and len(prompt.transcript.replies) == len(transcript.replies):
+            break
+    if best is not None:
+        return best
+    rendered = render(renderer, chat)
+    found = None if rendered.spells_controls else known.find_text(root, rendered.text)
+    if found is None:
+        return headed(fresh_prompt(rendered), renderer, chat)
+    # The same text may be of other messages: where its replies lie among these is not known.
+    return headed(continue_text(replace(found, replies=()), rendered), renderer, chat)
