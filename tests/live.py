@@ -57,7 +57,7 @@ class LiveServer:
 def live_engine(engine: Any, settings: Settings) -> Iterator[LiveServer]:
     """Serve ``engine``, which must not be started yet."""
     listener = listen("127.0.0.1", 0)
-    server = Server(create_app(engine, settings))
+    server = Server(create_app(engine, settings), settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     deadline = time.monotonic() + 30

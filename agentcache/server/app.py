@@ -17,6 +17,7 @@ from agentcache.server.admin import cache_router, debug_router, flush_router, mo
 from agentcache.server.auth import Keys, require_key, require_operator
 from agentcache.server.chat import chat_router
 from agentcache.server.completions import completions_router
+from agentcache.server.connections import allow_files
 from agentcache.server.context import Context
 from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import install_error_handlers
@@ -59,9 +60,10 @@ def run_server(engine: AsyncEngine, settings: Settings) -> int:
     Raises:
         SettingsError: the address cannot be bound.
     """
+    allow_files(settings.max_connections)
     listener = listen(settings.host, settings.port)
     try:
-        server = Server(create_app(engine, settings))
+        server = Server(create_app(engine, settings), settings)
         server.on_listening = lambda: print_banner(engine, settings, address_of(listener))
         with access_log_on_stderr() if settings.access_log != "off" else nullcontext():
             server.run(sockets=[listener])

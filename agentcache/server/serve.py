@@ -16,6 +16,7 @@ from rich.console import Console
 
 from agentcache import __version__
 from agentcache.errors import SettingsError
+from agentcache.server.connections import HttpConfig, Limits
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 GRACE_S = 5
 """How long clients get to take the end of their streams."""
-KEEP_ALIVE_S = 75
-"""Agents think between turns; a connection that closes under them costs a retry."""
 BACKLOG = 2048
 
 
@@ -60,17 +59,16 @@ def address_of(listener: socket.socket) -> str:
 class Server(uvicorn.Server):
     """uvicorn that ends streams politely, and whose exit code is 0 after a signal."""
 
-    def __init__(self, app: FastAPI) -> None:
-        config = uvicorn.Config(
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        config = HttpConfig(
             app,
+            Limits.of(settings),
             log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
-            ws="none",
             lifespan="on",
             backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
         super().__init__(config)
