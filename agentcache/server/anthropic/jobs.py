@@ -1,0 +1,100 @@
+"""From a translated conversation to a job, and to its number of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentcache.chat.replies.pieces import ReplyMessage
+from agentcache.errors import ChatTemplateError
+from agentcache.server.anthropic.checks import refuse
+from agentcache.server.anthropic.names import TOO_LONG
+from agentcache.server.anthropic.translate import Conversation
+from agentcache.server.bodies import ChatBody
+from agentcache.server.chat_jobs import chat_job
+from agentcache.server.context import Context
+from agentcache.server.conversations import converse
+from agentcache.server.endings import Namespace, PromptEnding
+from agentcache.server.errors import ApiError
+from agentcache.server.job import Job, Prompt
+from agentcache.server.misses import Asked
+from agentcache.sessions.transcript import Prompt as Conversed
+
+
+def fitted(context: Context, chat: ChatBody, said: Conversation) -> tuple[ChatBody, Conversation]:
+    """The two as the model's template takes them: some insist on turns, and get neighbours of one role as one message."""
+    merged = said.merged()
+    if len(merged.placed) == len(said.placed):
+        return chat, said
+    renderer, kwargs = context.engine.renderer, chat.chat_template_kwargs
+    try:
+        renderer.render_text(chat.messages, tools=chat.tools, template_kwargs=kwargs)
+    except ChatTemplateError as error:
+        if error.code == "chat_template":
+            return chat.model_copy(update={"messages": merged.messages}), merged
+    return chat, said
+
+
+def message_job(context: Context, chat: ChatBody, said: Conversation, key: str | None, *, generate: bool) -> Job:
+    """
+    Args:
+        generate: whether anything is to be generated, or only the cache filled.
+
+    Raises:
+        ApiError: what is wrong with the request, in its client's names.
+    """
+    with said.names.telling():
+        job = chat_job(context, chat, key)
+        if said.prefill is not None:
+            job = _prefilled(context, chat, said.prefill, key, job)
+    if not generate:
+        job = replace(job, params=replace(job.params, max_tokens=0, grammar=None))
+    return job
+
+
+def count(context: Context, chat: ChatBody, said: Conversation, key: str | None) -> int:
+    """Tokens of the prompt, exactly.
+
+    Raises:
+        ApiError: as ``message_job``.
+    """
+    with said.names.telling():
+        context.check_model(chat.model)
+        prompt = converse(context, chat, context.root(key, chat.cache_salt))
+        return len(prompt.ids if said.prefill is None else _extended(context, prompt, said.prefill).ids)
+
+
+def _prefilled(context: Context, chat: ChatBody, prefill: str, key: str | None, job: Job) -> Job:
+    """``job`` with the beginning of its reply given::
+
+    prompt   [ messages, generation prompt ][ prefill ] -> reply goes on
+    """
+    if job.params.grammar is not None:
+        why = "ends with the beginning of the reply, which forced calls and formats of the reply do not allow"
+        raise refuse("messages", f"{why}; expected a user's message at the end")
+    if job.reading.in_reasoning:
+        raise refuse("messages", "ends with the beginning of the reply, and this model's replies begin with thinking")
+    home = context.desk.home(key, chat.cache_salt)
+    prompt = _extended(context, converse(context, chat, home.root), prefill)
+
+    def read(choice: int, text: str) -> ReplyMessage:
+        """The message as it comes back: with its beginning."""
+        reply = job.reading.read(choice, text)
+        reply.content = prefill + reply.content
+        return reply
+
+    asked = Asked(prompt, chat.messages, chat.tools, chat.chat_template_kwargs, read)
+    source = "transcript" if prompt.kept.tokens else "template"
+    ending = PromptEnding(context, Namespace(key, home.root, chat.cache_salt), [asked], source)
+    return replace(job, prompts=[Prompt(prompt.ids, prompt.transcript.text)], ending=ending)
+
+
+def _extended(context: Context, prompt: Conversed, prefill: str) -> Conversed:
+    ids = context.engine.tokenizer.encode(prefill, parse_special=False)
+    transcript = prompt.transcript.with_text(ids, prefill)
+    return replace(prompt, transcript=transcript, offsets=None, header=prompt.header + len(prefill))
+
+
+def too_long(job: Job, context: Context) -> ApiError:
+    """A prompt that does not fit, in the words by which coding agents know that they have to shorten a conversation."""
+    tokens, room = len(job.prompts[0].token_ids), context.engine.info.capacity - 1
+    return ApiError(400, f"prompt is too long: {tokens} tokens > {room} maximum", param="messages", code=TOO_LONG)
