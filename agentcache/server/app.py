@@ -14,6 +14,8 @@ from starlette.types import ASGIApp
 from agentcache import __version__
 from agentcache.server.access_log import AccessLog, access_log_on_stderr
 from agentcache.server.admin import cache_router, debug_router, flush_router, models_router, open_router
+from agentcache.server.anthropic.errors import AnthropicErrors
+from agentcache.server.anthropic.routes import messages_router
 from agentcache.server.auth import Keys, require_key, require_operator
 from agentcache.server.chat import chat_router
 from agentcache.server.completions import completions_router
@@ -127,6 +129,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         chat_router,
         completions_router,
         responses_router,
+        messages_router,
         sessions_router,
         text_router,
         models_router,
@@ -141,4 +144,5 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     for router in operators:
         app.include_router(router(context), dependencies=[any_key, an_operators])
     guard_origins(app, settings)
+    app.add_middleware(AnthropicErrors)
     return app
