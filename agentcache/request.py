@@ -141,6 +141,8 @@ class SequenceReport:
     miss: Miss | None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     """Of the cached tokens, those that came back from a tier below the device (``host``, ``disk``)."""
+    queue_s: float | None = field(default=None, compare=False)
+    """Seconds from its arrival at the engine to its first admission; of a request's first sequence."""
 
 
 @dataclass(slots=True)
@@ -277,4 +279,5 @@ class Sequence:
             preemptions=self.preemptions,
             miss=self.miss,
             tier_tokens=self.tier_tokens,
+            queue_s=None if self.first_scheduled is None else self.first_scheduled - self.request.arrival,
         )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agentcache.errors import AgentCacheError, RequestError
+from agentcache.request import SequenceReport
 from agentcache.server.context import Context
 from agentcache.server.errors import CLIENT_GONE, ApiError, ClientGoneError, from_runtime, internal_error
+from agentcache.server.exchanges import Exchange
 from agentcache.server.generation import Delta, Generation
 from agentcache.server.job import Job, submit
 from agentcache.server.journal import RequestRecord
@@ -66,7 +69,8 @@ class Note:
         self._job = job
         self._writer = writer
         self._route = request.url.path
-        self._request_id = str(getattr(request.state, "request_id", ""))
+        self._exchange: Exchange = request.state.exchange
+        self._submitted = time.time()
         self._first_token: float | None = None
         self._over = False
 
@@ -86,19 +90,19 @@ class Note:
         job, costs = self._job, self._writer.costs()
         usage, notes = costs.usage(), self._writer.notes
         reasons = [choice.finish_reason.value for choice in self._writer.choices if choice.finish_reason is not None]
-        first = self._first_token
+        first, started = self._first_token, self._exchange.started
         self._context.journal.note(
             RequestRecord(
-                request_id=self._request_id,
+                request_id=self._exchange.request_id,
                 answer_id=self._writer.answer_id,
                 route=self._route,
                 model=self._writer.model,
                 owner=job.owner,
                 session=notes.session or job.body.session,
                 streamed=job.body.streaming,
-                started=job.created,
-                first_token_s=None if first is None else max(0.0, first - job.created),
-                total_s=max(0.0, time.time() - job.created),
+                started=started,
+                first_token_s=None if first is None else max(0.0, first - started),
+                total_s=max(0.0, time.time() - started),
                 status=status,
                 error=error,
                 finish_reasons=tuple(reasons),
@@ -108,8 +112,15 @@ class Note:
                 completion_tokens=usage["completion_tokens"],
                 miss=notes.miss,
                 params=job.params,
+                queue_s=self._queued(costs.reports, started),
+                exchange=self._exchange,
             )
         )
+
+    def _queued(self, reports: Sequence[SequenceReport], started: float) -> float | None:
+        """Seconds from the request's head until its first prompt was admitted."""
+        waited = reports[0].queue_s if reports else None
+        return None if waited is None else max(0.0, self._submitted - started) + waited
 
 
 class EventStream(Response):
