@@ -41,7 +41,7 @@ class HermesParser:
             if self._object.flush() is Outcome.TEXT:
                 self._out.content(self._object.raw)
             self._object = None
-        elif self._held:
+        elif not (self._out.after_call and CLOSE.startswith(self._held)):
             self._out.content(self._held)
         self._held = ""
         return self._out.finish()

@@ -42,21 +42,22 @@ class Output:
         """White space since the last text, and before the first call after it."""
         self._gap: list[str] = []
         """White space since the last call."""
-        self._after_call = False
+        self.after_call = False
+        """Whether nothing but white space came since the last marker or call."""
         self._shown = False
         self.calls = 0
         """How many calls began so far."""
 
     def content(self, text: str) -> None:
         """Text that is no part of a call."""
-        if self._after_call:
+        if self.after_call:
             rest = text.lstrip()
             if len(rest) < len(text):
                 self._gap.append(text[: len(text) - len(rest)])
             text = rest
             if not text:
                 return
-            self._after_call = False
+            self.after_call = False
             self._blank = (self._blank or self._gap) if self._shown else []
         shown = text.rstrip()
         if shown:
@@ -77,10 +78,10 @@ class Output:
 
     def edge(self) -> None:
         """Here is a marker, or a call: white space on either side of it is no content."""
-        if self._after_call:
+        if self.after_call:
             self._blank = self._blank or self._gap
         self._gap = []
-        self._after_call = True
+        self.after_call = True
 
     def arguments(self, index: int, text: str) -> None:
         """More of the arguments of call ``index``."""
@@ -97,7 +98,7 @@ class Output:
 
     def finish(self) -> list[Piece]:
         """The same at the end of the reply."""
-        if self._blank and not self._after_call:
+        if self._blank and not self.after_call:
             self._add(-1, "".join(self._blank))
             self._blank = []
         return self.take()
