@@ -78,7 +78,8 @@ def _earlier_ids(context: Context, root: bytes, earlier: KeptResponse) -> list[i
 
 def _parted(earlier: KeptResponse, chat: ChatBody, common: int, total: int) -> dict[str, Any]:
     tools = [dict(tool) for tool in earlier.basis.tools]
-    before = sum(len(turn.messages) for turn in chained(earlier.turn))
+    before = sum(len(turn.messages) for turn in chained(earlier.turn)) + bool(earlier.basis.instructions)
+    before -= bool(earlier.turn is not None and earlier.turn.outputs)  # the reply was not in the prompt
     reason = "input_changed"
     if tools != (chat.tools or []):
         reason = "tools_changed"
