@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from agentcache.chat.replies.base import ToolFormat
@@ -34,7 +35,7 @@ def read(given: ReplyReader, parts: Sequence[str]) -> list[Piece]:
     joined: list[Piece] = []
     started = 0
     for answer in [*map(given.push, parts), given.flush()]:
-        assert not any(_same_kind(a, b) for a, b in zip(answer, answer[1:])), "neighbours of one kind in one answer"
+        assert not any(_same_kind(a, b) for a, b in pairwise(answer)), "neighbours of one kind in one answer"
         for piece in answer:
             if isinstance(piece, CallStart):
                 assert piece.index == started

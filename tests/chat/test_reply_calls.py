@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reply_fixtures import HARD, THINK, as_object, cuts, message, read, reader
 
 from agentcache.chat.replies.formats import choose_format
-from tests.chat.reply_fixtures import HARD, THINK, as_object, cuts, message, read, reader
 
 Calls = list[tuple[str, str]]
 

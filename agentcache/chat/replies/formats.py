@@ -201,10 +201,12 @@ def _hermes(probe: TemplateProbe) -> HermesFormat:
 
 
 def _llama(probe: TemplateProbe) -> LlamaFormat:
+    call = CALL_JSON.search(probe.one_call)
+    if call is None or call["key"] != "parameters":
+        return LlamaFormat()
     calls = list(CALL_JSON.finditer(probe.two_calls))
-    if len(calls) > 1:
-        return LlamaFormat(probe.two_calls[calls[-2].end() : calls[-1].start()])
-    return LlamaFormat(None) if CALL_JSON.search(probe.one_call) else LlamaFormat()
+    between = probe.two_calls[calls[-2].end() : calls[-1].start()] if len(calls) > 1 else None
+    return LlamaFormat(between if between and not between.strip("; \n") else None)
 
 
 def _mistral(probe: TemplateProbe) -> MistralFormat:
