@@ -26,7 +26,7 @@ def chat_job(context: Context, body: ChatBody, key: str | None) -> Job:
     job_id = new_id()
     reading = context.planner.reading(want, prompt.transcript.text, job_id)
     params = context.planner.params(params, want, reading)
-    asked = Asked(prompt, body.messages, body.tools, body.chat_template_kwargs)
+    asked = Asked(prompt, body.messages, body.tools, body.chat_template_kwargs, reading.read)
     space = Namespace(key, home.root, body.cache_salt)
     ending = PromptEnding(context, space, [asked], "transcript" if prompt.kept.tokens else "template")
     prompts = [Prompt(prompt.ids, prompt.transcript.text)]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from agentcache.chat.grammars import GrammarCompiler
+from agentcache.chat.grammars import GrammarCompiler, json_rule
 from agentcache.chat.replies.base import CallChoice, Thinking, ToolFormat, function_of
-from agentcache.chat.replies.formats import choose_format
+from agentcache.chat.replies.formats import FormatName, choose_format
+from agentcache.chat.replies.lark import GrammarWriter
 from agentcache.chat.replies.reasoning import reasoning_tags, starts_open
 from agentcache.request import Grammar, SamplingParams
 from agentcache.server.bodies import ChatBody
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from agentcache.chat.tokenizer import Tokenizer
 
 Tools = Sequence[Mapping[str, Any]]
-ParserName = Literal["auto", "hermes", "llama", "mistral", "json"]
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class ReplyPlanner:
         vocab_size: of its logits.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: str, parser: ParserName, vocab_size: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: str, parser: FormatName, vocab_size: int) -> None:
         self.format: ToolFormat = choose_format(template, parser)
         self.tags = reasoning_tags(template)
         self._tokenizer = tokenizer
         self._grammars = GrammarCompiler(tokenizer, vocab_size)
-        known = tokenizer.special_tokens
+        known = tokenizer.control_tokens
         self._call_marks = frozenset(known[text] for text in self.format.controls if text in known)
         self._tag_marks = frozenset(known[text] for text in self.tags or () if text in known)
 
@@ -96,15 +96,22 @@ class ReplyPlanner:
     def _grammar(self, want: Wanted, reading: Reading) -> Grammar | None:
         thinking = None if self.tags is None else Thinking(self.tags, reading.in_reasoning)
         if want.format is not None:
-            return self._json(want.format)
+            return self._grammars.lark(self._json(want, want.format, thinking), param="response_format")
         if want.choice is not None and want.constrains_calls:
             text = self.format.grammar(want.tools, want.choice, self._tokenizer, thinking)
             return self._grammars.lark(text, param="tools")
         return None
 
-    def _json(self, form: JsonFormat) -> Grammar:
-        if form.schema is None:
-            return self._grammars.json_object(param="response_format")
-        return self._grammars.json_schema(
-            dict(form.schema) if isinstance(form.schema, Mapping) else {}, param=SCHEMA_FIELD
-        )
+    def _json(self, want: Wanted, form: JsonFormat, thinking: Thinking | None) -> str:
+        """JSON; or calls as well, where tools may be called."""
+        schema: Mapping[str, Any] = {"type": "object"}
+        if form.schema is not None:
+            schema = form.schema if isinstance(form.schema, Mapping) else {}
+        reply = json_rule(schema, form.strict, param=SCHEMA_FIELD)
+        writer = GrammarWriter(self._tokenizer, ())
+        if want.choice is None:
+            return writer.finish(reply, thinking)
+        calls = self.format.grammar(want.tools, replace(want.choice, required=True), self._tokenizer)
+        start, *rules = calls.splitlines()
+        either = f"({reply}) | ({start.removeprefix('start: ')})"
+        return "\n".join([writer.finish(either, thinking), *(rule for rule in rules if not rule.startswith("TEXT:"))])

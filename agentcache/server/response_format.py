@@ -13,9 +13,10 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """A JSON object; with a ``schema``, one of that schema."""
+    """A JSON object; with a ``schema``, JSON of that schema; ``strict``: what of it cannot be enforced is refused."""
 
     schema: Mapping[str, Any] | bool | None = None
+    strict: bool = False
 
 
 def json_format(asked: Mapping[str, Any] | None) -> JsonFormat | None:
@@ -38,4 +39,4 @@ def json_format(asked: Mapping[str, Any] | None) -> JsonFormat | None:
     schema = described.get("schema", True)  # any JSON value
     if not isinstance(schema, (Mapping, bool)):
         raise bad_field(SCHEMA_FIELD, f"got {shown(schema)}, expected a JSON schema")
-    return JsonFormat(schema)
+    return JsonFormat(schema, described.get("strict") is True)

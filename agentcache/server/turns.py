@@ -11,23 +11,38 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentcache.request import SamplingParams
 from agentcache.server.auth import api_key
 from agentcache.server.bodies import ChatTurnBody, CompletionTurnBody, GenerationBody
 from agentcache.server.context import Context
 from agentcache.server.endings import TurnEnding
 from agentcache.server.errors import bad_field
+from agentcache.server.job import Job, Prompt, new_id
 from agentcache.server.misses import Asked
 from agentcache.server.params import sampling_params, split_prompts
 from agentcache.server.preconditions import check_turns
-from agentcache.server.reply import Job, Prompt, Shape, answer
+from agentcache.server.reading import PLAIN, Reading
+from agentcache.server.reply import answer
+from agentcache.server.reply_plan import wanted
+from agentcache.server.writer import Writer
 from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
 
 _HEADERS = ("x-session-id", "x-claude-code-session-id")
 _CUT_S = 0.5
 """How long a new turn waits for one that its client has just cut."""
 
-MakeShape = Callable[[Job], Shape]
+MakeWriter = Callable[[Job], Writer]
 Begin = Callable[[], TurnInFlight]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a turn asks the engine, and how what comes back is read."""
+
+    asked: Asked
+    prompt: Prompt
+    params: SamplingParams
+    reading: Reading = PLAIN
 
 
 @dataclass(frozen=True)
@@ -36,12 +51,12 @@ class Steps:
 
     Attributes:
         check: whether the body fits the session; gives what begins the turn, which nothing may come before any more.
-        ask: renders and tokenises; off the event loop.
+        ask: renders and tokenises a turn, for a job of some id; off the event loop.
     """
 
     check: Callable[[Session], Awaitable[Begin]]
-    ask: Callable[[TurnInFlight], tuple[Asked, Prompt]]
-    make_shape: MakeShape
+    ask: Callable[[TurnInFlight, SamplingParams, str], Question]
+    make_writer: MakeWriter
 
 
 def named_session(context: Context, request: Request) -> str | None:
@@ -56,7 +71,7 @@ def named_session(context: Context, request: Request) -> str | None:
     return None
 
 
-async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make_shape: MakeShape) -> Response:
+async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make_writer: MakeWriter) -> Response:
     """Append messages to a session and reply."""
 
     async def check(session: Session) -> Begin:
@@ -68,16 +83,21 @@ async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make
             raise bad_field("add_generation_prompt", "got false, expected true: a turn of a session has a reply")
         return lambda: session.begin(messages=body.messages)
 
-    def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
+    def ask(turn: TurnInFlight, params: SamplingParams, job_id: str) -> Question:
+        tools = turn.session.head.tools
+        want = wanted(body, tools)
         prompt = turn.make_prompt(context.engine.renderer, body.chat_template_kwargs)
-        asked = Asked(prompt, turn.all_messages, turn.session.head.tools, body.chat_template_kwargs)
-        return asked, Prompt(prompt.transcript.ids, prompt.transcript.text)
+        text = prompt.transcript.text
+        reading = context.planner.reading(want, text, job_id)
+        asked = Asked(prompt, turn.all_messages, tools, body.chat_template_kwargs, reading.read)
+        params = context.planner.params(params, want, reading)
+        return Question(asked, Prompt(prompt.transcript.ids, text), params, reading)
 
-    return await _answer_turn(context, request, body, Steps(check, ask, make_shape))
+    return await _answer_turn(context, request, body, Steps(check, ask, make_writer))
 
 
 async def completion_turn(
-    context: Context, request: Request, body: CompletionTurnBody, make_shape: MakeShape
+    context: Context, request: Request, body: CompletionTurnBody, make_writer: MakeWriter
 ) -> Response:
     """Append text or ids to a raw session and continue it."""
 
@@ -87,11 +107,11 @@ async def completion_turn(
         ids = await run_in_threadpool(new_ids, context, body.prompt, first=not len(session.transcript))
         return lambda: session.begin(ids=ids)
 
-    def ask(turn: TurnInFlight) -> tuple[Asked, Prompt]:
+    def ask(turn: TurnInFlight, params: SamplingParams, _: str) -> Question:
         prompt = turn.make_prompt(context.engine.renderer)
-        return Asked(prompt), Prompt(prompt.transcript.ids)
+        return Question(Asked(prompt), Prompt(prompt.transcript.ids), params)
 
-    return await _answer_turn(context, request, body, Steps(check, ask, make_shape))
+    return await _answer_turn(context, request, body, Steps(check, ask, make_writer))
 
 
 def new_ids(context: Context, prompt: str | list[Any], *, first: bool) -> list[int]:
@@ -130,10 +150,15 @@ async def _answer_turn(
     turn = begin()
     turn.turn_id = body.turn_id
     try:
-        asked, prompt = await run_in_threadpool(steps.ask, turn)
-        ending = TurnEnding(context, key, turn, asked)
-        job = Job(body, [prompt], params, session.home.root, ending, session.bookmark)
-        return await answer(context, request, job, steps.make_shape(job))
+        job_id = new_id()
+        question = await run_in_threadpool(steps.ask, turn, params, job_id)
+        ending = TurnEnding(context, key, turn, question.asked)
+        home = session.home
+        job = Job(
+            body, [question.prompt], question.params, home.root, home.owner, ending,
+            bookmark=session.bookmark, reading=question.reading, id=job_id,
+        )  # fmt: skip
+        return await answer(context, request, job, steps.make_writer(job))
     except BaseException:
         turn.end()
         raise

@@ -10,6 +10,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+import tokenizers
+from tokenizers import models
+
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
 from agentcache.engine.bounds import Bounds, check_request
@@ -24,9 +27,12 @@ ALPHABET = b"abcdefghijklmnopqrstuvwxyz"
 
 class ByteTokenizer:
     chat_template = None
-    special_tokens: dict = {}
+
     def __init__(self):
+        self.control_tokens: dict[str, int] = {}
+        self.special_tokens: dict[str, int] = {}
         self.chat_templates = {}
+        self.backend = tokenizers.Tokenizer(models.WordLevel({}, unk_token="?"))  # says nothing of lengths
 
     def last_control_before(self, text, position):
         return 0
