@@ -191,7 +191,7 @@ export class Icicle {
       ["with what follows", `${many(node.subtree.pages, "page")} in ${many(node.subtree.runs, "run")}`],
       ["last use", node.last_use ? ago(node.last_use) : "before anybody watched"],
       salt !== null && salt !== undefined ? ["salt", quote(salt)] : null,
-      node.sessions.length ? ["sessions", node.sessions.slice(0, 6).map((id) => h("code", {}, `${id} `)).concat(node.sessions.length > 6 ? `and ${count(node.sessions.length - 6)} more` : [])] : null,
+      node.sessions.length ? ["sessions", node.sessions.slice(0, 6).map((id) => h("code", { title: id }, `${id.slice(0, 13)}… `)).concat(node.sessions.length > 6 ? `and ${count(node.sessions.length - 6)} more` : [])] : null,
     ].filter(Boolean);
     return [
       h("h3", {}, "Text"),
