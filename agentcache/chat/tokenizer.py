@@ -134,6 +134,11 @@ class Tokenizer:
         return 0
 
     @property
+    def backend(self) -> tokenizers.Tokenizer:
+        """The tokenizer proper, to look at."""
+        return self._backend
+
+    @property
     def literal(self) -> LiteralTokenizer:
         """The twin that makes no control tokens; built when it is first needed."""
         with self._literal_lock:

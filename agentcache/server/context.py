@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from agentcache.server.bounds_text import TextBounds
 from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import ApiError, shown, shutting_down
 from agentcache.server.exchanges import Exchanges
@@ -39,6 +40,11 @@ class Context:
         template = tokenizer.chat_templates.get("tool_use") or tokenizer.chat_template or ""
         return ReplyPlanner(tokenizer, template, self.settings.tool_parser, info.vocab_size)
 
+    @cached_property
+    def text_bounds(self) -> TextBounds:
+        """What can be told to be too long before it is tokenised."""
+        return TextBounds(self.engine.tokenizer, self.engine.info.capacity)
+
     def check_model(self, name: str | None) -> None:
         """A request may name the model as ``/v1/models`` does, as ``--model`` did, by a ``--model-name``, or not at all.
 
@@ -63,11 +69,16 @@ class Context:
         """Namespace of a request: no salt and the salt "" differ."""
         return self.desk.home(key, salt).root
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True, to_fit: bool = True) -> list[int]:
         """Ids of a raw prompt, begun as the model expects.
 
         Whoever sends a raw prompt writes all of it, role markers too, so control tokens that it spells out are parsed;
         text inside chat messages never becomes one (see ``ChatRenderer``).
+
+        Raises:
+            RequestError: with ``to_fit``, for a text that cannot fit the context; told without tokenising it.
         """
+        if to_fit:
+            self.text_bounds.check(text)
         tokenizer = self.engine.tokenizer
         return tokenizer.encode_prompt(text) if add_special_tokens else tokenizer.encode(text)

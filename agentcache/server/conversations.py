@@ -24,8 +24,10 @@ def converse(context: Context, chat: ChatPrompt, root: bytes) -> Prompt:
 
     Raises:
         ChatTemplateError: messages that are malformed, or that the model's template refuses.
+        RequestError: more text than can fit the context, told before it is tokenised.
     """
     messages = normalize_messages(chat.messages)
+    context.text_bounds.check_messages(messages)
     asked = ChatInput(
         messages,
         normalize_tools(chat.tools),

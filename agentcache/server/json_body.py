@@ -13,6 +13,8 @@ from starlette.requests import Request
 from agentcache.server.errors import ApiError, bad_field
 
 MAX_DEPTH = 64
+MAX_PARTS = 500_000
+"""Lists, objects and texts of a body, keys among them: each takes fifty times the memory that its bytes do."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -52,10 +54,13 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     """The JSON object in ``raw``.
 
     Raises:
-        ApiError: 400 for anything but one JSON object, for nesting beyond ``MAX_DEPTH``, for NaN, Infinity and numbers
-            that overflow; the field is named.  Half a surrogate pair in text becomes U+FFFD, as it does in browsers:
-            agents cut text between the halves, and a history that holds such a cut must stay servable.
+        ApiError: 400 for anything but one JSON object, for nesting beyond ``MAX_DEPTH``, for more than ``MAX_PARTS``, for
+            NaN, Infinity and numbers that overflow; the field is named.
+
+    Of a key that comes twice the last is taken.  Half a surrogate pair in text becomes U+FFFD, as it does in browsers: agents
+    cut text between the halves, and a history that holds such a cut must stay servable.
     """
+    _check_parts(raw)
     odd: list[str] = []
 
     def number(text: str) -> float:
@@ -90,6 +95,23 @@ def parse_object(raw: bytes) -> dict[str, Any]:
             raise bad_field("cache_salt", "got text with half a surrogate pair, expected valid Unicode")
         value = {_mended(key): _mended(item) for key, item in value.items()}
     return value
+
+
+def _check_parts(raw: bytes) -> None:
+    if len(raw) <= MAX_PARTS or _parts(raw, raw.count(b'"')) <= MAX_PARTS:
+        return
+    # Code in a text is full of brackets and quotes: texts are taken out.  Between them, backslashes are no JSON.
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = bare.count(b'"')
+    parts = _parts(b"", quotes)
+    if parts <= MAX_PARTS:
+        parts = _parts(b"".join(bare.split(b'"')[::2]), quotes)
+    if parts > MAX_PARTS:
+        raise _not_json(f"it holds more than {MAX_PARTS:,} lists, objects and texts")
+
+
+def _parts(outside: bytes, quotes: int) -> int:
+    return outside.count(b"[") + outside.count(b"{") + quotes // 2
 
 
 def _infinite(path: str, value: Any) -> Iterator[tuple[str, float]]:

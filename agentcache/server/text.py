@@ -27,7 +27,7 @@ def text_router(context: Context) -> APIRouter:
         if (body.prompt is None) == (body.messages is None):
             raise bad_field("prompt", "expected either prompt or messages")
         if body.prompt is not None:
-            return context.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False)
+            return context.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False, to_fit=False)
         chat = check(ChatPrompt, fields)
         rendered = engine.renderer.render_text(
             chat.messages,

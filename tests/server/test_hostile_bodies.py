@@ -72,6 +72,17 @@ def test_a_compressed_body_is_415(stub):
     assert plain.status_code == 200
 
 
+def test_a_body_of_very_many_parts_is_400_and_one_of_very_much_code_is_not(stub):
+    for content in (
+        b'{"prompt": [' + b"[]," * 1_000_000 + b"[]]}",
+        b'{"x": [' + b'"ab",' * 600_000 + b'""], "prompt": "a"}',
+    ):
+        reply = post_raw(stub, content)
+        assert reply.status_code == 400 and "500,000" in reply.json()["error"]["message"]
+    code = 'if (a[0] == "\\"") { x: {} }\n' * 100_000
+    assert post_raw(stub, json.dumps({"prompt": "a", "max_tokens": 1, "code": code}).encode()).status_code == 200
+
+
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_client_that_hangs_up_in_its_body_is_no_failure_of_the_server(stub, caplog, reset):
     connection = socket.create_connection(("127.0.0.1", stub.port))
