@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from grammar_draws import Drawn, draw, tokenizer_of
+from grammar_draws import Drawn, allowed, draw, tokenizer_of
 from reply_fixtures import THINK, as_object
 from tiny_tokenizer import train_tokenizer
 from tokenizers import AddedToken
@@ -20,6 +20,7 @@ from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.chat.replies.reader import ReplyReader
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import RequestError
+from agentcache.request import ConstraintError, Grammar
 
 SHORT = {"type": "string", "maxLength": 8}
 TOOLS: list[dict[str, Any]] = [
@@ -123,14 +124,9 @@ def test_calls_are_forced_after_reasoning(
     choice = CallChoice(("wait",), parallel=False)
     grammar = compiler.lark(format.grammar(TOOLS, choice, tokenizer, Thinking(THINK, opened)))
     opening = "" if opened else THINK[0]
-    constraint = grammar.start()
-    for token in tokenizer.encode(f"{opening}so {{ wait }}\n{THINK[1]}\n\n"):
-        constraint.advance(token)
-    assert not constraint.finished
-    call = tokenizer.encode(forced_text(compiler, tokenizer, format))
-    for token in call:
-        constraint.advance(token)
-    assert constraint.finished
+    thoughts = f"{opening}so {{ wait }}\n{THINK[1]}\n\n"
+    assert not accepts(tokenizer, grammar, thoughts)
+    assert accepts(tokenizer, grammar, thoughts + forced_text(compiler, tokenizer, format))
 
 
 def forced_text(compiler: GrammarCompiler, tokenizer: Tokenizer, format: ToolFormat) -> str:
@@ -146,17 +142,19 @@ def test_where_calls_are_free_text_is_free_and_calls_still_fit(
     tools = tools_of(format)
     choice = CallChoice(("look", "wait"), required=False)
     grammar = compiler.lark(format.grammar(tools, choice, tokenizer))
-    assert accepts(grammar.start(), tokenizer.encode("Just {some} <b>text</b>,\n\nno call. 👋"))
+    assert accepts(tokenizer, grammar, "Just {some} <b>text</b>,\n\nno call. 👋")
     call = forced_text(compiler, tokenizer, format)
-    assert accepts(grammar.start(), tokenizer.encode(call))
-    with pytest.raises(Exception, match="cannot be held"):
-        accepts(grammar.start(), tokenizer.encode(call.replace("wait", "wander")))
+    assert accepts(tokenizer, grammar, call)
+    with pytest.raises(ConstraintError, match="cannot be held"):
+        accepts(tokenizer, grammar, call.replace("wait", "wander"))
 
 
-def accepts(constraint: Any, tokens: Sequence[int]) -> bool:
-    for token in tokens:
+def accepts(tokenizer: Tokenizer, grammar: Grammar, text: str) -> bool:
+    """Whether ``text`` fits and may end there."""
+    constraint = grammar.start()
+    for token in tokenizer.encode(text):
         constraint.advance(token)
-    return bool(constraint.mask()[0] is not None) and constraint._matcher.is_accepting()
+    return bool(tokenizer.eos_token_ids & set(allowed(constraint.mask())))
 
 
 @pytest.mark.parametrize("names", [(), ("nobody",)])
