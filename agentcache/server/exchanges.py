@@ -38,7 +38,7 @@ class Exchange:
         total_s: seconds until the last byte of the answer was handed to the socket, or until it was given up.
         status: as sent; 499 where the client hung up before the end, 500 where nothing was sent.
         sent_bytes: of the answer's body.
-        record: what the request generated, if it was one that generates.
+        record: what the request generated, if it was one that generates; until its readers have been told.
     """
 
     request_id: str
@@ -78,6 +78,7 @@ class Exchanges:
                 reader(exchange)
             except Exception:
                 logger.exception("a reader of exchanges failed")
+        exchange.record = None  # the journal keeps the record, and that its exchange
 
 
 class ExchangeWatch:
