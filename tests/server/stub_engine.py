@@ -74,6 +74,9 @@ class PlainRenderer:
 
     render = render_text
 
+    def opening(self, chat):
+        return ""
+
 
 @dataclass
 class Script:

@@ -103,7 +103,7 @@ BAD_CHAT = {
     "top_logprobs": [-1, 21, 5, "x"],
     "tools": [5, ["x"], {}],
     "tool_choice": ["required", 5, {"type": "function", "function": {"name": "x"}}],
-    "response_format": [{"type": "json_object"}, "text", {}],
+    "response_format": [{"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"schema": 5}}, "text", {}],
     "chat_template_kwargs": [[], 5],
     "add_generation_prompt": ["x"],
 }

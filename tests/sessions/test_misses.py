@@ -67,7 +67,7 @@ def test_each_answer_is_counted_under_the_one_code_that_it_carries(serve):
         miss = reply["agentcache"]["miss"]
         if miss is not None:
             told[miss["code"]] += 1
-        assert counts(client) == told
+        assert {code: count for code, count in counts(client).items() if count} == told
         return miss
 
     with serve() as client:
