@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 
 from agentcache.chat.replies.pieces import CallArguments, CallStart, Content, Piece
 
@@ -12,13 +12,11 @@ MakeId = Callable[[int], str]
 _SLICE = 4096
 
 
-def slices(text: str) -> Iterator[str]:
+def slices(text: str) -> Sequence[str]:
     """``text`` in parts: parsers hand on what is left of one, and what is handed on is copied."""
     if len(text) <= _SLICE:
-        yield text
-    else:
-        for start in range(0, len(text), _SLICE):
-            yield text[start : start + _SLICE]
+        return (text,)
+    return [text[start : start + _SLICE] for start in range(0, len(text), _SLICE)]
 
 
 class Output:

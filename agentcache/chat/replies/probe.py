@@ -41,10 +41,9 @@ class TemplateProbe:
 
     @cached_property
     def knows_tools(self) -> bool:
-        """Whether the template reads tools or calls at all."""
-        return self._template is not None and (
-            bool({"tools", "custom_tools"} & self._template.variables) or "tool_calls" in self.source
-        )
+        """Whether tools reach the prompt.  Where they do not, they are described in a block of text instead."""
+        system = {"role": "system", "content": "probe"}
+        return any(NAME in self._try(messages) for messages in ([_USER], [system, _USER]))
 
     @cached_property
     def one_call(self) -> str:
