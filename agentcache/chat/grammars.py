@@ -29,16 +29,26 @@ from agentcache.request import ConstraintError
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-MAX_TEXT = 512 * 1024
+MAX_TEXT = 256 * 1024
 """Characters of one grammar or schema."""
 MAX_DEPTH = 64
 """Levels of one schema; the library reads up to 128."""
 MAX_PROPERTIES = 1_000
-"""Properties of one object: the parser takes time in the square of those that may be left out."""
+"""Properties in one schema, required ones counted twice, and arrays and objects in ``enum``: the parser takes time in the
+square of what may stand at one place."""
+MAX_CHOICES = 500
+"""Schemas in all ``anyOf``, ``oneOf`` and ``allOf`` of one schema, for the same reason."""
 MAX_STATES = 50_000
 """States that the compiler makes for ``multipleOf`` (one a remainder) and pairs of ``patternProperties`` (about two each)."""
+MAX_MEETING = 8
+"""Patterns and formats that one string may have to fit at once: the compiler looks whether any text does, in exponential time."""
+_MEETING = frozenset(
+    {"allOf", "anyOf", "oneOf", "$ref", "pattern", "format", "minLength", "maxLength", "const", "enum"}
+)
 _KEPT = 128
 """Compiled grammars that are kept: agents send the same tools with every turn."""
+_TRIED = 4
+"""Tokens of a reply that are tried when a grammar is compiled."""
 _MARKER = b"\xff"
 """Begins the bytes of a special token for the library; no UTF-8 text holds it."""
 _UNFORCED = '%llguidance {"no_forcing": true}\n'
@@ -62,6 +72,8 @@ class GrammarCompiler:
         self._vocabulary: _Vocabulary | None = None
         self._kept: OrderedDict[str, LlGrammar] = OrderedDict()
         self._lock = threading.Lock()
+        self._compiling = threading.Lock()
+        """Held while a grammar is compiled, so that costly ones take no more than one core."""
 
     def json_object(self, param: str = "response_format") -> LlGrammar:
         """Any JSON object."""
@@ -87,7 +99,7 @@ class GrammarCompiler:
         ::
 
             start: call ("\\n" call)*
-            call: <[49152]> "\\n" body "\\n" <[49153]>          control tokens by id, as ``terminal`` spells them
+            call: <[49152]> "\\n" body "\\n" <[49153]>          control tokens by id
             body: %json {"type": "object", "x-guidance": {...}}    a schema, as ``json_rule`` writes it
 
         A name in angle brackets without quotes (``<|python_tag|>``) is the control token of that name, and an error where
@@ -108,27 +120,29 @@ class GrammarCompiler:
         """
         return self._get(f"start: /{_llguidance(param).regex_to_lark(pattern)}/", param)
 
-    def terminal(self, text: str) -> str:
-        """How Lark text spells ``text``: as the control token of that name where there is one, else as plain text."""
-        token = self._tokenizer.control_tokens.get(text)
-        return json.dumps(text) if token is None else f"<[{token}]>"
-
     def _get(self, text: str, param: str) -> LlGrammar:
         if len(text) > MAX_TEXT:
             raise RequestError(f"{param}: got {len(text):,} characters, expected at most {MAX_TEXT:,}", param)
+        found = self._known(text)
+        if found is not None:
+            return found
+        with self._compiling:
+            found = self._known(text)  # somebody else may just have compiled it
+            if found is None:
+                if self._vocabulary is None:
+                    self._vocabulary = _Vocabulary(self._tokenizer, self._vocab_size, param)
+                found = self._vocabulary.compile(text, param)
+                with self._lock:
+                    self._kept[text] = found
+                    while len(self._kept) > _KEPT:
+                        self._kept.popitem(last=False)
+        return found
+
+    def _known(self, text: str) -> LlGrammar | None:
         with self._lock:
-            found = self._kept.get(text)
-            if found is not None:
+            if text in self._kept:
                 self._kept.move_to_end(text)
-                return found
-            if self._vocabulary is None:
-                self._vocabulary = _Vocabulary(self._tokenizer, self._vocab_size, param)
-        made = self._vocabulary.compile(text, param)
-        with self._lock:
-            self._kept[text] = made
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
+            return self._kept.get(text)
 
 
 class LlGrammar:
@@ -229,7 +243,10 @@ class _Vocabulary:
         self.eos_token_id = ends[0] if ends else None
         self._for_library = self._library.LLTokenizer(self, eos_token=ends or None)
         self._limits = self._library.LLParserLimits(
-            max_items_in_row=4 * MAX_PROPERTIES + 100, max_lexer_states=50_000, verbose_errors=False
+            max_items_in_row=4 * MAX_PROPERTIES + 100,
+            step_max_items=20_000,
+            max_lexer_states=50_000,
+            verbose_errors=False,
         )
 
     def _beginnings(self) -> Iterable[int]:
@@ -250,20 +267,17 @@ class _Vocabulary:
             top: dict[str, str] = {"lark_grammar": _UNFORCED + 'start: " "? @reply'}
             text = json.dumps({"grammars": [top, {"name": "reply", "lark_grammar": text}]})
         matcher = self._library.LLMatcher(self._for_library, text, log_level=0, limits=self._limits)
-        if not matcher.is_error():
-            tried = matcher.deep_copy()
-            for _ in range(4):
-                allowed = (
-                    np.frombuffer(tried.compute_bitmask(), dtype="<u4")[: len(self.known)] & self.known & ~self.ends
-                )
-                if tried.is_error() or tried.is_stopped() or not allowed.any():
-                    break
-                word = int(allowed.nonzero()[0][0])
-                tried.consume_token(32 * word + (int(allowed[word]) & -int(allowed[word])).bit_length() - 1)
-            if not tried.is_error():
-                return LlGrammar(matcher, self)
-            matcher = tried
-        raise RequestError(f"{param}: cannot be enforced: {_reason(matcher.get_error())}", param)
+        matcher.compute_bitmask()  # copies keep what was worked out for it
+        tried = matcher.deep_copy()
+        for _ in range(_TRIED):
+            mask = np.frombuffer(tried.compute_bitmask(), dtype="<u4")[: len(self.known)]
+            allowed = np.flatnonzero(np.unpackbits((mask & self.known & ~self.ends).view(np.uint8), bitorder="little"))
+            if tried.is_stopped() or not len(allowed):
+                break
+            tried.consume_token(int(allowed[0]))
+        if tried.is_error():
+            raise RequestError(f"{param}: cannot be enforced: {_reason(tried.get_error())}", param)
+        return LlGrammar(matcher, self)
 
 
 def json_rule(schema: Mapping[str, Any], strict: bool = True, *, param: str) -> str:
@@ -274,43 +288,68 @@ def json_rule(schema: Mapping[str, Any], strict: bool = True, *, param: str) -> 
     """
     if not isinstance(schema, Mapping):
         raise RequestError(f"{param}: got {type(schema).__name__}, expected a JSON schema as an object", param)
-    _check_size(schema, param)
+    _Size(param).check(schema)
     options = _SPACING if strict else _SPACING | {"lenient": True}
     return f"%json {json.dumps(dict(schema) | {'x-guidance': options})}"
 
 
-def _check_size(schema: Mapping[str, Any], param: str) -> None:
-    level: list[Any] = [schema]
-    states = 0
-    for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, Mapping):
-                states += _states(value, param)
-                below += value.values()
-            else:
-                below += value
-        if states > MAX_STATES:
-            raise RequestError(
-                f"{param}: cannot be enforced: got multipleOf and patternProperties of {states:,} states, "
-                f"expected at most {MAX_STATES:,}",
-                param,
-            )
-        level = [value for value in below if isinstance(value, (Mapping, list))]
-        if not level:
-            return
-    raise RequestError(f"{param}: got more than {MAX_DEPTH} levels, expected fewer", param)
+class _Size:
+    """Counts what costs time to compile or to mask.
+
+    Raises:
+        RequestError: more than one schema may hold.
+    """
+
+    def __init__(self, param: str) -> None:
+        self._param = param
+        self._properties = 0
+        self._choices = 0
+        self._states = 0
+        self._patterns = 0
+        self._meetings = 1
+
+    def check(self, schema: Mapping[str, Any]) -> None:
+        level: list[Any] = [schema]
+        for _ in range(MAX_DEPTH):
+            below: list[Any] = []
+            for value in level:
+                if isinstance(value, Mapping):
+                    self._add(value)
+                below += value.values() if isinstance(value, Mapping) else value
+            level = [value for value in below if isinstance(value, (Mapping, list))]
+            if not level:
+                return
+        raise RequestError(f"{self._param}: got more than {MAX_DEPTH} levels, expected fewer", self._param)
+
+    def _add(self, schema: Mapping[str, Any]) -> None:
+        self._properties += len(_mapping(schema, "properties")) + len(_list(schema, "required"))
+        self._properties += sum(isinstance(value, (Mapping, list)) for value in _list(schema, "enum"))
+        self._choices += sum(len(_list(schema, name)) for name in ("anyOf", "oneOf", "allOf"))
+        self._states += 2 * len(_mapping(schema, "patternProperties")) ** 2
+        divisor = schema.get("multipleOf")
+        if isinstance(divisor, (int, float)):
+            digits = re.sub(r"e.*|\D", "", repr(divisor)).strip("0")
+            self._states += int(digits[:9] or "0")
+        self._patterns += ("pattern" in schema) + ("format" in schema)
+        self._meetings += len(_list(schema, "allOf")) + max(0, len(_MEETING & schema.keys()) - 1)
+        for got, most, what in (
+            (self._properties, MAX_PROPERTIES, "properties"),
+            (self._choices, MAX_CHOICES, "schemas in anyOf, oneOf and allOf"),
+            (self._states, MAX_STATES, "states of multipleOf and patternProperties"),
+            (min(self._patterns, self._meetings), MAX_MEETING, "patterns and formats that may meet in one string"),
+        ):
+            if got > most:
+                raise RequestError(f"{self._param}: got {got:,} {what}, expected at most {most:,}", self._param)
 
 
-def _states(schema: Mapping[str, Any], param: str) -> int:
-    properties, patterns, divisor = (schema.get(name) for name in ("properties", "patternProperties", "multipleOf"))
-    if isinstance(properties, Mapping) and len(properties) > MAX_PROPERTIES:
-        raise RequestError(f"{param}: got {len(properties):,} properties, expected at most {MAX_PROPERTIES:,}", param)
-    states = 2 * len(patterns) ** 2 if isinstance(patterns, Mapping) else 0
-    if isinstance(divisor, (int, float)):
-        digits = re.sub(r"e.*|\D", "", repr(divisor)).strip("0")
-        states += int(digits[:9] or "0")
-    return states
+def _mapping(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = schema.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
+    found = schema.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _llguidance(param: str) -> ModuleType:
