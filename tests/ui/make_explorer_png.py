@@ -11,14 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
-from chromium import browser
-from live import live_server
-from scene import Agents
-
 
 def main(target: Path) -> None:
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    from chromium import browser
+    from live import live_server
+    from scene import Agents
+
     with live_server("smollm2", num_pages=220, host_pages=160, max_running=3, threads=2) as server, browser() as page:
         page.size(1440, 1660)
         page.open(f"{server.url}/ui?theme=dark")

@@ -207,7 +207,7 @@ class TreeViews:
                 "others": view.others,
             },
             "nodes": [self._show(view, box) for box in shown]
-            + [more_json(None if focus is parent else parent, rest) for parent, rest in left_out.items()],
+            + [more_json(parent, rest) for parent, rest in left_out.items()],
         }
 
     def _show(self, view: View, box: Box) -> dict[str, Any]:

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from agentcache.server.cache_tree import Run
@@ -79,27 +79,29 @@ def add_up(boxes: Sequence[Box]) -> None:
 
 
 def largest(tops: Sequence[Box], limit: int) -> tuple[list[Box], dict[Box | None, list[Box]]]:
-    """The ``limit`` boxes with most pages from them on down, parents first, and those left out beside them, by parent."""
-    shown: list[Box] = []
-    left_out: dict[Box | None, list[Box]] = {}
-    order = 0
-    waiting: list[tuple[int, int, int, Box]] = []
-    for top in tops:
-        heappush(waiting, (-top.all_pages, order, 0, top))
-        order += 1
-    while waiting:
+    """The ``limit`` boxes with most pages from them on down, parents first and siblings in the tree's own order, which does
+    not change while pages come and go; and those left out beside them, by parent."""
+    chosen: set[Box] = set()
+    waiting = [(-top.all_pages, number, 0, top) for number, top in enumerate(tops)]
+    heapify(waiting)
+    order = len(waiting)
+    while waiting and len(chosen) < limit:
         _, _, depth, box = heappop(waiting)
-        if len(shown) >= limit or depth >= MAX_DEPTH:
-            left_out.setdefault(None if box in tops else box.parent, []).append(box)
-            continue
-        shown.append(box)
-        for child in box.children:
+        chosen.add(box)
+        for child in box.children if depth + 1 < MAX_DEPTH else ():
             heappush(waiting, (-child.all_pages, order, depth + 1, child))
             order += 1
+    shown: list[Box] = []
+    left_out: dict[Box | None, list[Box]] = {}
+    stack: list[tuple[Box | None, Box]] = [(None, top) for top in reversed(tops)]
+    while stack:
+        above, box = stack.pop()
+        if box in chosen:
+            shown.append(box)
+            stack += [(box, child) for child in reversed(box.children)]
+        else:
+            left_out.setdefault(above, []).append(box)
     return shown, left_out
-
-
-Show = Callable[[Box], dict[str, Any]]
 
 
 def box_json(box: Box, texts: tuple[str, str], last_use: float | None) -> dict[str, Any]:

@@ -15,22 +15,22 @@ export const REASONS = {
       : "The first request of its kind always pays. If you expected a hit, compare how both prompts begin: a date, an id or another tool list in the first lines makes everything behind them new.",
   },
   below_page: {
-    name: "less than a page",
+    name: "below a page",
     why: () => "What was left to reuse is shorter than a page, and a page is the least that is kept.",
     todo: () => "Nothing to win here. Put more of what is shared in front, or serve with a smaller --page-size.",
   },
   diverged: {
-    name: "another continuation",
+    name: "diverged",
     why: (miss) => `The cache knows the first ${at(miss)} tokens with another continuation. From there on the texts differ, as below.`,
     todo: () => "If the two were meant to be equal, make them so: send history as it was sent before, keep the order of tools and keys, and move what changes (times, ids, retrieved text) to the end. If they are two tasks with one beginning, this is as it should be.",
   },
   evicted: {
-    name: "made room",
+    name: "evicted",
     why: (miss) => `The page at token ${at(miss)} was in the cache and had to make room for others.`,
     todo: () => "Pin the session or say that it waits for a tool, so that its pages are kept. If it happens often: a larger pool (--num-pages, --kv-memory), or memory below it (--host-pages, --disk-dir).",
   },
   expired: {
-    name: "lease ran out",
+    name: "lease expired",
     why: (miss) => `The page at token ${at(miss)} was kept by a pin. The pin ran out, and then the page made room.`,
     todo: () => "Ask for a longer lease (ttl_s), or renew it when the tool takes longer than expected.",
   },
@@ -45,17 +45,17 @@ export const REASONS = {
     todo: () => "Nothing: the pages on disk are used again when that model is served.",
   },
   in_flight: {
-    name: "still being computed",
+    name: "in flight",
     why: () => "Another request was computing the same pages at that moment.",
     todo: () => "Nothing: who comes a moment later finds them.",
   },
   template: {
-    name: "template rewrote history",
+    name: "template",
     why: (miss) => `The chat template does not render the earlier turns as they were rendered before, so from token ${at(miss)} on the prompt is another one.`,
     todo: () => "Use a template that prints replies as they were generated (reasoning included), or keep what it strips out of the messages.",
   },
   disabled: {
-    name: "cache not used",
+    name: "disabled",
     why: () => "The prefix cache is off, or the request asked for prompt log-probabilities, which need every position computed.",
     todo: () => "Leave prompt_logprobs and echo with logprobs out where you do not need them.",
   },

@@ -3,6 +3,9 @@
 import { ago, count, h, many, oneLine, percent, put, quote, span } from "./dom.js";
 import { REASONS, nameOf } from "./reasons.js";
 
+// Misses whose detail says more than their code.
+const TELLING = new Set(["evicted", "expired", "model", "template"]);
+
 export class Requests {
   constructor({ list, detail, facts }) {
     Object.assign(this, { list, detail, facts });
@@ -108,7 +111,7 @@ function reason(request) {
     h("p", {}, "It stopped at token ", h("b", {}, count(miss.at_token)), ", ", place(miss), "."),
     texts(miss),
     known ? h("p", { class: "todo-note" }, h("b", {}, "What to do: "), known.todo(miss)) : null,
-    miss.detail ? h("p", { class: "dim" }, oneLine(miss.detail)) : null);
+    miss.detail && TELLING.has(miss.code) ? h("p", { class: "dim" }, `The server says: ${oneLine(miss.detail)}.`) : null);
 }
 
 // Both texts begin where the cache ended; what they still have in common is dimmed, what differs stands out.
