@@ -42,6 +42,10 @@ TEMPLATES: dict[str, tuple[str, ToolFormat]] = {
         template(each(TEXT_ARGUMENTS + BREAK + "<tool_call>\n" + BODY.replace(" | tojson", "") + "\n</tool_call>")),
         HermesFormat("\n", "\n", "\n"),
     ),
+    "a list between markers of its own": (
+        template("<TOOLCALL>[" + each(BODY + "{% if not loop.last %}, {% endif %}") + "]</TOOLCALL>"),
+        HermesFormat("", "", "\n", ("<TOOLCALL>", "</TOOLCALL>"), listed=True),
+    ),
     "llama, one call": (
         template("{% if m.tool_calls | length != 1 %}{{ raise_exception('one call') }}{% endif %}" + each(LLAMA_BODY)),
         LlamaFormat(None),

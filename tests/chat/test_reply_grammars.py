@@ -48,13 +48,23 @@ BY_NAME = [tool for tool in TOOLS if '"' not in tool["function"]["name"]]
 FORMATS: dict[str, ToolFormat] = {
     "hermes": HermesFormat("\n", "\n", "\n"),
     "hermes on one line": HermesFormat(),
+    "a list between markers": HermesFormat(controls=("<TOOLCALL>", "</TOOLCALL>"), listed=True),
     "llama": LlamaFormat(),
     "json": JsonFormat(),
     "mistral list": MistralFormat(gap=" "),
     "mistral by name": MistralFormat(by_name=True),
     "mistral with ids": MistralFormat(by_name=True, with_id=True),
 }
-CONTROLS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", *THINK]
+CONTROLS = [
+    "<tool_call>",
+    "</tool_call>",
+    "<TOOLCALL>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "[CALL_ID]",
+    "<|python_tag|>",
+    *THINK,
+]
 
 
 @pytest.fixture(scope="module", params=["markers are control tokens", "markers are plain text"])

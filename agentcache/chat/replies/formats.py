@@ -29,12 +29,15 @@ from agentcache.chat.replies.base import (
 from agentcache.chat.replies.hermes import CLOSE, OPEN, HermesParser
 from agentcache.chat.replies.lark import GrammarWriter
 from agentcache.chat.replies.mistral import ARGS, CALL_ID, CALLS, MistralParser
-from agentcache.chat.replies.probe import CALL_JSON, NAME, TemplateProbe
+from agentcache.chat.replies.probe import CALL_JSON, TemplateProbe
 
 __all__ = ["CallChoice", "FormatName", "Thinking", "ToolFormat", "choose_format"]
 
 FormatName = Literal["auto", "hermes", "llama", "mistral", "json"]
 
+_BETWEEN_MARKERS = re.compile(
+    rf"<(?P<marker>[A-Za-z_]{{4,}})>(?P<before>\s*)(?P<list>\[?){CALL_JSON.pattern}\]?(?P<after>\s*)</(?P=marker)>"
+)
 _ARGUMENTS = '{"name": {name}, "arguments": '
 _PARAMETERS = '{"name": {name}, "parameters": '
 
@@ -45,28 +48,39 @@ class HermesFormat(ToolFormat):
 
     Args:
         opening, closing, between: white space after the opening marker, before the closing one, and between two calls.
+        controls: the opening and the closing marker.
+        listed: one pair of markers holds a list of all calls.
     """
 
     opening: str = ""
     closing: str = ""
     between: str = "\n"
+    controls: tuple[str, str] = (OPEN, CLOSE)
+    listed: bool = False
     name = "hermes"
-    controls = (OPEN, CLOSE)
 
     def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
-        return HermesParser(lambda index: self.make_id(seed, index))
+        return HermesParser(lambda index: self.make_id(seed, index), self.controls)
 
     def grammar(
         self, tools: Sequence[Tool], choice: CallChoice, vocabulary: Vocabulary, thinking: Thinking | None = None
     ) -> str:
         writer = GrammarWriter(vocabulary, self.controls)
-        writer.choices(tools, choice, self.opening + _ARGUMENTS, "}" + self.closing + CLOSE)
+        opening, closing = self.controls
+        if self.listed:
+            call = writer.choices(tools, choice, _ARGUMENTS, "}")
+            more = f' (", " {call})*' if choice.parallel else ""
+            before, after = writer.spell(self.opening + "["), writer.spell("]" + self.closing + closing)
+            block = writer.rule("block", f"{before} {call}{more} {after}")
+        else:
+            block = writer.choices(tools, choice, self.opening + _ARGUMENTS, "}" + self.closing + closing)
+        several = choice.parallel and not self.listed
         if choice.required:
-            call = writer.rule("call", f"{writer.spell(OPEN)} function")
-            more = f" ({writer.spell(self.between)} {call})*" if choice.parallel else ""
+            call = writer.rule("call", f"{writer.spell(opening)} {block}")
+            more = f" ({writer.spell(self.between)} {call})*" if several else ""
             return writer.finish(call + more, thinking)
-        call = f"{writer.until('text_and_marker', OPEN)} function"
-        return writer.finish(f"({call})* TEXT" if choice.parallel else f"TEXT | {call}", thinking)
+        call = f"{writer.until('text_and_marker', opening)} {block}"
+        return writer.finish(f"({call})* TEXT" if several else f"TEXT | {call}", thinking)
 
 
 @dataclass(frozen=True)
@@ -184,7 +198,7 @@ def _written(probe: TemplateProbe) -> FormatName:
     call = CALL_JSON.search(text)
     if CALLS in (text or probe.source):
         return "mistral"
-    if call is not None and text[: call.start()].rstrip().endswith(OPEN):
+    if _BETWEEN_MARKERS.search(text):
         return "hermes"
     if call is not None and call["key"] == "parameters":
         return "llama"
@@ -192,12 +206,14 @@ def _written(probe: TemplateProbe) -> FormatName:
 
 
 def _hermes(probe: TemplateProbe) -> HermesFormat:
-    call = rf"{OPEN}(\s*){CALL_JSON.pattern}(\s*){CLOSE}"
-    found = re.search(call, probe.one_call)
+    found = _BETWEEN_MARKERS.search(probe.one_call)
     if found is None:
         return HermesFormat()
-    between = re.search(rf"{CLOSE}(\s*){OPEN}\s*\{{\"name\": \"{NAME}\"", probe.two_calls)
-    return HermesFormat(found[1], found[4], "\n" if between is None else between[1])
+    opening, closing = markers = (f"<{found['marker']}>", f"</{found['marker']}>")
+    if found["list"]:
+        return HermesFormat(found["before"], found["after"], "\n", markers, listed=True)
+    between = re.search(rf"{re.escape(closing)}(\s*){re.escape(opening)}\s*{CALL_JSON.pattern}", probe.two_calls)
+    return HermesFormat(found["before"], found["after"], "\n" if between is None else between[1], markers)
 
 
 def _llama(probe: TemplateProbe) -> LlamaFormat:

@@ -20,12 +20,16 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 class HermesParser:
     """Reads one reply.  A call may lack its closing marker or its last brackets, and one pair of markers may hold several.
 
+    Args:
+        markers: the opening and the closing one.
+
     Every name makes a call.  What stands between markers and is no call comes out as content, without the markers.
     """
 
-    def __init__(self, make_id: MakeId) -> None:
+    def __init__(self, make_id: MakeId, markers: tuple[str, str] = (OPEN, CLOSE)) -> None:
         self._out = Output(make_id)
-        self._markers = MarkerFinder([OPEN, CLOSE])
+        self._open, self._close = markers
+        self._markers = MarkerFinder(markers)
         self._state: Callable[[str], str] = self._text
         self._held = ""
         self._object: CallObject | None = None
@@ -41,7 +45,7 @@ class HermesParser:
             if self._object.flush() is Outcome.TEXT:
                 self._out.content(self._object.raw)
             self._object = None
-        elif not (self._out.after_call and CLOSE.startswith(self._held)):
+        elif not (self._out.after_call and self._close.startswith(self._held)):
             self._out.content(self._held)
         self._held = ""
         return self._out.finish()
@@ -55,7 +59,7 @@ class HermesParser:
             return ""
         self._held = ""
         self._out.edge()
-        if marker == OPEN:
+        if marker == self._open:
             self._state = self._inside
         return text[end + len(marker) :]
 
@@ -65,7 +69,7 @@ class HermesParser:
         if text:
             self._state = self._text
             if text[0] == "{":
-                self._object = CallObject(self._out, closing=CLOSE)
+                self._object = CallObject(self._out, closing=self._close)
                 self._state = self._call
         return text
 
