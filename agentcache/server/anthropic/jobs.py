@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from agentcache.chat.replies.pieces import ReplyMessage
-from agentcache.errors import ChatTemplateError
 from agentcache.server.anthropic.checks import refuse
 from agentcache.server.anthropic.names import TOO_LONG
 from agentcache.server.anthropic.translate import Conversation
@@ -19,19 +20,24 @@ from agentcache.server.job import Job, Prompt
 from agentcache.server.misses import Asked
 from agentcache.sessions.transcript import Prompt as Conversed
 
+Made = TypeVar("Made")
 
-def fitted(context: Context, chat: ChatBody, said: Conversation) -> tuple[ChatBody, Conversation]:
-    """The two as the model's template takes them: some insist on turns, and get neighbours of one role as one message."""
-    merged = said.merged()
-    if len(merged.placed) == len(said.placed):
-        return chat, said
-    renderer, kwargs = context.engine.renderer, chat.chat_template_kwargs
+
+def as_taken(run: Callable[[ChatBody, Conversation], Made], chat: ChatBody, said: Conversation) -> Made:
+    """What ``run`` makes of a conversation as it was sent or, where the model's template insists on turns, in turns.
+
+    Raises:
+        ApiError: what is wrong with the request, in its client's names.
+    """
     try:
-        renderer.render_text(chat.messages, tools=chat.tools, template_kwargs=kwargs)
-    except ChatTemplateError as error:
-        if error.code == "chat_template":
-            return chat.model_copy(update={"messages": merged.messages}), merged
-    return chat, said
+        with said.names.telling():
+            return run(chat, said)
+    except ApiError as error:
+        turns = said.in_turns()
+        if error.code != "chat_template" or turns.messages == said.messages:
+            raise
+    with turns.names.telling():
+        return run(chat.model_copy(update={"messages": turns.messages}), turns)
 
 
 def message_job(context: Context, chat: ChatBody, said: Conversation, key: str | None, *, generate: bool) -> Job:
@@ -40,12 +46,11 @@ def message_job(context: Context, chat: ChatBody, said: Conversation, key: str |
         generate: whether anything is to be generated, or only the cache filled.
 
     Raises:
-        ApiError: what is wrong with the request, in its client's names.
+        ApiError, RequestError, ChatTemplateError: what is wrong with the request.
     """
-    with said.names.telling():
-        job = chat_job(context, chat, key)
-        if said.prefill is not None:
-            job = _prefilled(context, chat, said.prefill, key, job)
+    job = chat_job(context, chat, key)
+    if said.prefill is not None:
+        job = _prefilled(context, chat, said.prefill, key, job)
     if not generate:
         job = replace(job, params=replace(job.params, max_tokens=0, grammar=None))
     return job
@@ -55,12 +60,11 @@ def count(context: Context, chat: ChatBody, said: Conversation, key: str | None)
     """Tokens of the prompt, exactly.
 
     Raises:
-        ApiError: as ``message_job``.
+        ApiError, RequestError, ChatTemplateError: as ``message_job``.
     """
-    with said.names.telling():
-        context.check_model(chat.model)
-        prompt = converse(context, chat, context.root(key, chat.cache_salt))
-        return len(prompt.ids if said.prefill is None else _extended(context, prompt, said.prefill).ids)
+    context.check_model(chat.model)
+    prompt = converse(context, chat, context.root(key, chat.cache_salt))
+    return len(prompt.ids if said.prefill is None else _extended(context, prompt, said.prefill).ids)
 
 
 def _prefilled(context: Context, chat: ChatBody, prefill: str, key: str | None, job: Job) -> Job:

@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from agentcache.server.anthropic.bodies import CountBody, MessagesBody
 from agentcache.server.anthropic.diagnostics import Fingerprint, Fingerprints, fingerprint
 from agentcache.server.anthropic.errors import ERROR_SCHEMA, PATH
-from agentcache.server.anthropic.jobs import count, fitted, message_job, too_long
+from agentcache.server.anthropic.jobs import as_taken, count, message_job, too_long
 from agentcache.server.anthropic.names import TOO_LONG
 from agentcache.server.anthropic.threads import HeldTurn, ThreadEnding, Threads, Turn
 from agentcache.server.anthropic.translate import Conversation, chat_body, conversation
 from agentcache.server.anthropic.writer import MessagesWriter, Telling, answer_id
 from agentcache.server.auth import api_key
-from agentcache.server.bodies import check
+from agentcache.server.bodies import ChatBody, check
 from agentcache.server.context import Context
 from agentcache.server.job import Job
 from agentcache.server.json_body import parse_object, read_body
@@ -46,10 +46,13 @@ def messages_router(context: Context) -> APIRouter:
 
     def prepare(fields: Mapping[str, Any], body: MessagesBody, before: HeldTurn | None, key: str | None) -> Prepared:
         said = conversation(body, None if before is None else before.said)
-        chat, said = fitted(context, chat_body(body, fields, said), said)
-        job = message_job(context, chat, said, key, generate=body.max_tokens > 0)
-        tokens = len(job.prompts[0].token_ids)
-        return Prepared(body, said, job, None if body.diagnostics is None else fingerprint(said, chat, tokens))
+
+        def run(chat: ChatBody, said: Conversation) -> Prepared:
+            job = message_job(context, chat, said, key, generate=body.max_tokens > 0)
+            tokens = len(job.prompts[0].token_ids)
+            return Prepared(body, said, job, None if body.diagnostics is None else fingerprint(said, chat, tokens))
+
+        return as_taken(run, chat_body(body, fields, said), said)
 
     def parse(raw: bytes) -> tuple[dict[str, Any], MessagesBody]:
         fields = parse_object(raw)
@@ -110,8 +113,7 @@ def messages_router(context: Context) -> APIRouter:
             fields = parse_object(raw)
             body = check(CountBody, fields)
             said = conversation(body)
-            chat, said = fitted(context, chat_body(body, fields, said), said)
-            tokens = count(context, chat, said, key)
+            tokens = as_taken(lambda chat, said: count(context, chat, said, key), chat_body(body, fields, said), said)
             edits = {} if body.context_management is None else {"context_management": {"original_input_tokens": tokens}}
             return {"input_tokens": tokens, **edits}
 

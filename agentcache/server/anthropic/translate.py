@@ -38,18 +38,21 @@ class Conversation:
     def names(self) -> Names:
         return Names(self.placed)
 
-    def merged(self) -> Conversation:
-        """Neighbours of one role as one message, for templates that insist on turns."""
-        merged: list[Placed] = []
+    def in_turns(self) -> Conversation:
+        """For templates that insist on turns: the system speaks at the beginning only (what it says later is the user's), and
+        neighbours of one role are one message."""
+        turns: list[Placed] = []
         for placed in self.placed:
-            before = merged[-1] if merged else None
+            if placed.message["role"] == "system" and turns:
+                placed = replace(placed, message={**placed.message, "role": "user"})
+            before = turns[-1] if turns else None
             if before is None or not _alike(before.message, placed.message):
-                merged.append(placed)
+                turns.append(placed)
                 continue
             texts = (before.message["content"], placed.message["content"])
             joined = {**before.message, **placed.message, "content": "\n\n".join(filter(None, texts))}
-            merged[-1] = replace(before, message=joined)
-        return replace(self, placed=merged)
+            turns[-1] = replace(before, message=joined)
+        return replace(self, placed=turns)
 
 
 def _alike(first: Message, second: Message) -> bool:
