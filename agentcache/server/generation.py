@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -87,6 +88,8 @@ class Generation:
         self._pending: dict[int, Delta] = {}
         self._unfinished = len(streams) * n
         self._changed = asyncio.Event()
+        self.first_token: float | None = None
+        """When the first token of any sequence came, in Unix seconds, however late it is taken."""
         self._failure: ApiError | ClientGoneError | None = None
 
     @asynccontextmanager
@@ -170,6 +173,8 @@ class Generation:
                 if output.finish_reason in (FinishReason.ERROR, FinishReason.ABORT):
                     self.fail(self._broken_off(output))
                     return
+                if self.first_token is None and (output.token_ids or output.end_token is not None):
+                    self.first_token = time.time()
                 choice = prompt * self._n + output.index
                 self._pending.setdefault(choice, Delta(choice)).add(output)
                 if output.finish_reason is not None:

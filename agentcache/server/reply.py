@@ -40,13 +40,13 @@ async def answer(context: Context, request: HttpRequest, job: Job, writer: Write
     except (ApiError, AgentCacheError) as error:
         note.refused(error)
         raise
+    note.submitted(generation)
     job.ending.started(generation)
     if job.body.streaming:
         return EventStream(generation, writer, note)
     try:
         async with generation.watched(request.receive):
             deltas = await generation.finish()
-            note.first()
             await writer.gather(deltas)
         whole = writer.whole()
     except ClientGoneError:
@@ -71,13 +71,11 @@ class Note:
         self._route = request.url.path
         self._exchange: Exchange = request.state.exchange
         self._submitted = time.time()
-        self._first_token: float | None = None
+        self._generation: Generation | None = None
         self._over = False
 
-    def first(self) -> None:
-        """Something was generated."""
-        if self._first_token is None:
-            self._first_token = time.time()
+    def submitted(self, generation: Generation) -> None:
+        self._generation = generation
 
     def refused(self, error: ApiError | AgentCacheError) -> None:
         told = error if isinstance(error, ApiError) else from_runtime(error)
@@ -90,7 +88,8 @@ class Note:
         job, costs = self._job, self._writer.costs()
         usage, notes = costs.usage(), self._writer.notes
         reasons = [choice.finish_reason.value for choice in self._writer.choices if choice.finish_reason is not None]
-        first, started = self._first_token, self._exchange.started
+        first = None if self._generation is None else self._generation.first_token
+        started = self._exchange.started
         self._context.journal.note(
             RequestRecord(
                 request_id=self._exchange.request_id,
@@ -166,7 +165,6 @@ class EventStream(Response):
                 if deltas is None:
                     await _send(send, writer.keep_alive)
                 else:
-                    self._note.first()
                     await writer.gather(deltas)
                     if events := b"".join(writer.events(deltas)):
                         await _send(send, events)

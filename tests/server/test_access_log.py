@@ -78,6 +78,13 @@ def test_one_that_generates_says_what_it_cost(stub, lines):
     assert line["miss"] is None and line["error"] is None and line["session"] is None
 
 
+def test_the_first_token_is_when_it_came_not_when_the_answer_did(stub, lines, monkeypatch):
+    monkeypatch.setattr(stub.engine.script, "interval", 0.02)
+    stub.complete(PROMPT, max_tokens=10)
+    line = one(lines)
+    assert 0.02 <= line["first_token_s"] <= line["seconds"] - 9 * 0.02
+
+
 def test_a_stream_is_one_line_with_all_its_bytes(stub, lines):
     body = {"prompt": PROMPT, "max_tokens": 4, "stream": True}
     with stub.http.stream("POST", "/v1/completions", json=body) as reply:
