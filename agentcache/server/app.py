@@ -122,7 +122,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     )
     app.state.lifecycle = context.lifecycle
     install_error_handlers(app)
-    describe_bodies(app)
+    describe_bodies(app, keyed=settings.keyed)
     app.include_router(open_router(context))
     app.include_router(ui_router(context))
     keyed = [
