@@ -77,8 +77,11 @@ def reasoning_digest(reasoning: str | None) -> str:
     return _hash(text.encode("utf-8", "surrogatepass")).hex() if text else ""
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
+
+
 def _json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _hash(*parts: bytes) -> bytes:
