@@ -12,6 +12,7 @@ from agentcache.chat.template import ChatTemplate
 from agentcache.errors import ChatTemplateError
 
 NAME = "probe_tool"
+_VALUE = "probed value"
 _IDS = ("probe0001", "probe0002")
 """Nine letters and digits: a shape that no template refuses."""
 _USER = {"role": "user", "content": "probe"}
@@ -24,7 +25,7 @@ _TOOL = {
     },
 }
 CALL_JSON = re.compile(
-    rf'\{{\s*"name":\s*"{NAME}",\s*"(?P<key>arguments|parameters)":\s*\{{"key":\s*"probe"\}}(?P<rest>[^{{}}]*)\}}'
+    rf'\{{\s*"name":\s*"{NAME}",\s*"(?P<key>arguments|parameters)":\s*\{{"key":\s*"{_VALUE}"\}}(?P<rest>[^{{}}]*)\}}'
 )
 """A call that is written as a JSON object."""
 
@@ -63,7 +64,7 @@ class TemplateProbe:
             return None
 
     def _rendered(self, count: int) -> str:
-        for arguments in ({"key": "probe"}, json.dumps({"key": "probe"})):
+        for arguments in ({"key": _VALUE}, json.dumps({"key": _VALUE})):
             calls = [
                 {"id": call_id, "type": "function", "function": {"name": NAME, "arguments": arguments}}
                 for call_id in _IDS[:count]
@@ -74,14 +75,15 @@ class TemplateProbe:
             assistant: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
             for messages in ([_USER, assistant, *results], [_USER, assistant]):
                 text = self._try(messages)
-                if text and text.count(NAME) > count and '\\"key\\"' not in text:
+                if text.count(_VALUE) >= count and '\\"key\\"' not in text:
                     return text
         return ""
 
     def _try(self, messages: list[dict[str, Any]]) -> str:
         if self._template is None:
             return ""
-        variables = {"messages": messages, "tools": [_TOOL], "add_generation_prompt": True, "documents": None}
+        named = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "")
+        variables = named | {"messages": messages, "tools": [_TOOL], "add_generation_prompt": True, "documents": None}
         try:
             return self._template.render(variables)
         except ChatTemplateError:
