@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import LiveServer, drain, live_server
+from live import drain, live_server
 from response_calls import Responses
 from tiny_folder import write_tiny_folder
 
@@ -22,10 +22,3 @@ def api(tiny) -> Iterator[Responses]:
     with live_server(tiny, num_pages=1024, api_keys=("mine", "yours"), admin_keys=("root",)) as server:
         yield Responses(server)
         drain(server)
-
-
-@pytest.fixture(scope="session")
-def smollm2(tmp_path_factory) -> Iterator[LiveServer]:
-    """The default model's real weights."""
-    with live_server("smollm2", num_pages=1024, access_log="off") as server:
-        yield server
