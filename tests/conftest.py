@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,3 +17,12 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Iterator[Any]:
+    """One server with the default model's real weights, for whoever tests clients (``live.LiveServer``)."""
+    from live import live_server
+
+    with live_server("smollm2", num_pages=1536, access_log="off") as server:
+        yield server
