@@ -32,7 +32,7 @@ class HermesParser:
         self._markers = MarkerFinder(markers)
         self._state: Callable[[str], str] = self._text
         self._held = ""
-        self._object: CallObject | None = None
+        self._object = CallObject(self._out, closing=self._close)
 
     def push(self, text: str) -> list[Piece]:
         for part in slices(text):
@@ -41,10 +41,9 @@ class HermesParser:
         return self._out.take()
 
     def flush(self) -> list[Piece]:
-        if self._object is not None:
+        if self._state == self._call:
             if self._object.flush() is Outcome.TEXT:
                 self._out.content(self._object.raw)
-            self._object = None
         elif not (self._out.after_call and self._close.startswith(self._held)):
             self._out.content(self._held)
         self._held = ""
@@ -74,13 +73,11 @@ class HermesParser:
         return text
 
     def _call(self, text: str) -> str:
-        assert self._object is not None
         outcome, rest = self._object.push(text)
         if outcome is Outcome.MORE:
             return ""
         if outcome is Outcome.TEXT:
             self._out.content(self._object.raw)
-        self._object = None
         self._state = self._inside
         return rest
 
