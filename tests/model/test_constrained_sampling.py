@@ -23,7 +23,8 @@ from agentcache.chat.grammars import GrammarCompiler
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.build import build_engine
 from agentcache.engine.loop import AsyncEngine
-from agentcache.model.sampler import NonFiniteLogitsError, adjust, adjusts, logprobs, sample
+from agentcache.model.gpu.sampling import adjusted, needs_adjusting
+from agentcache.model.sampler import NonFiniteLogitsError, adjust, adjusts, logprobs, sample, unfit_on
 from agentcache.request import FinishReason, Output, Request, SamplingParams, Sequence
 from agentcache.settings import Settings
 
@@ -134,6 +135,31 @@ def test_masks_are_the_last_to_change_logits() -> None:
     adjust(logits, rows)
     assert logits[0].isfinite().nonzero().flatten().tolist() == [5, 31]
     assert torch.equal(logits[1], before[1])
+
+
+def test_masks_are_unpacked_alike_on_a_device() -> None:
+    words = np.random.default_rng(0).integers(0, 2**32, (5, 32), dtype=np.uint32)
+    expected = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little") == 0
+    assert np.array_equal(unfit_on(torch.device("cpu"), words).numpy(), expected)
+
+
+def test_logits_that_a_mask_does_not_speak_of_are_banned() -> None:
+    row = sequence(SamplingParams(temperature=0.0), 5)
+    row.constraint = Fixed(5, words=4)
+    logits = torch.zeros(1, VOCAB)
+    logits[0, 900] = 9.0
+    assert sample(logits, [row])[0].token == 5
+
+
+def test_rows_of_a_gpu_are_masked_before_they_are_drawn_from() -> None:
+    logits = logits_for(3)
+    rows = [sequence(SamplingParams()), sequence(WAYS["greedy"], 5, 31), sequence(SamplingParams())]
+    before = logits.clone()
+    assert needs_adjusting(rows) and not needs_adjusting(rows[:1])
+    masked = adjusted(logits, rows)
+    assert masked[1].isfinite().nonzero().flatten().tolist() == [5, 31]
+    assert torch.equal(masked[[0, 2]], before[[0, 2]])
+    assert torch.equal(logits, before), "log-probabilities are reported from them"
 
 
 # -- a model and a grammar -----------------------------------------------------------------------------------------
