@@ -64,7 +64,7 @@ class Page:
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
-        self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.wait_for("document.readyState === 'complete' && document.querySelector('main') !== null")
 
     def evaluate(self, expression: str) -> Any:
         """Value of a JavaScript expression; a promise is waited for."""
@@ -72,13 +72,12 @@ class Page:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def wait_for(self, expression: str, timeout_s: float = 15) -> Any:
-        """Until ``expression`` is true; what it then is."""
+    def wait_for(self, expression: str, timeout_s: float = 15) -> None:
+        """Until ``expression`` is true."""
         deadline = time.monotonic() + timeout_s
-        while not (value := self.evaluate(expression)):
+        while not self.evaluate(f"!!({expression})"):
             assert time.monotonic() < deadline, f"never true: {expression}\n{self.text('body')}\n{self.log}"
             time.sleep(0.05)
-        return value
 
     def text(self, selector: str) -> str:
         return self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")

@@ -17,12 +17,14 @@ export class Icicle {
     this.data = null;
     this.pointed = null;
     this.current = null; // id that the keyboard is at
+    this.target = null; // id that was last zoomed to, drawn or still on its way
     tree.addEventListener("keydown", (event) => this.key(event));
     tree.addEventListener("pointerleave", () => this.point(null));
   }
 
   render(data) {
     this.data = data;
+    this.target = data.focus;
     this.nodes = new Map(data.nodes.map((node) => [node.id, { ...node, children: [] }]));
     for (const node of data.above) this.nodes.set(node.id, { ...node, children: [], above: true });
     const tops = [];
@@ -116,7 +118,12 @@ export class Icicle {
     if (!node) return;
     if (node.more !== undefined) return this.zoom(node.parent);
     this.current = id;
-    this.onZoom(id === this.data.focus ? node.parent : id);
+    this.go(id === this.target ? node.parent : id);
+  }
+
+  go(id) {
+    this.target = id;
+    this.onZoom(id);
   }
 
   key(event) {
@@ -134,7 +141,7 @@ export class Icicle {
       Home: () => this.order[0],
     };
     if (event.key === "Enter" || event.key === " ") this.zoom(this.current);
-    else if (event.key === "Escape") this.onZoom(this.data.above.at(-1)?.id ?? null);
+    else if (event.key === "Escape") this.go(this.nodes.get(this.target)?.parent ?? null);
     else if (moves[event.key]) this.boxes.get(moves[event.key]())?.focus();
     else return;
     event.preventDefault();
@@ -153,7 +160,7 @@ export class Icicle {
 
   drawCrumbs() {
     const { above, focus } = this.data;
-    const step = (id, text) => h("button", { type: "button", class: "plain", on: { click: () => this.onZoom(id) } }, text);
+    const step = (id, text) => h("button", { type: "button", class: "plain", on: { click: () => this.go(id) } }, text);
     put(this.crumbs, focus === null ? [] : [
       step(null, "all"),
       ...above.map((node) => step(node.id, oneLine(node.text).slice(0, 18) || "…")),
