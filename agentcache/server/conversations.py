@@ -52,18 +52,17 @@ def recall(
         messages: those of ``chat``, in the one shape.
     """
     names = name_conversation(root, chat.tools, messages)
-    best: Prompt | None = None
+    spliced: Prompt | None = None
     for transcript in islice(known.find(names, messages), _TRIED):
         prompt = splice(transcript, chat, renderer)
-        if prompt is not None and (best is None or prompt.kept.tokens > best.kept.tokens):
-            best = prompt
-        if prompt is not None and len(prompt.transcript.replies) == len(transcript.replies):
-            break
-    if best is not None:
-        return best
+        if prompt is None:
+            continue
+        if len(prompt.transcript.replies) == len(transcript.replies):
+            return prompt
+        spliced = prompt if spliced is None or prompt.kept.tokens > spliced.kept.tokens else spliced
     rendered = render(renderer, chat)
     found = None if rendered.spells_controls else known.find_text(root, rendered.text)
-    if found is None:
-        return headed(fresh_prompt(rendered), renderer, chat)
-    # The same text may be of other messages: where its replies lie among these is not known.
-    return headed(continue_text(replace(found, replies=()), rendered), renderer, chat)
+    if found is not None and (spliced is None or len(found) > spliced.kept.tokens):
+        # The same text may be of other messages: where its replies lie among these is not known.
+        return headed(continue_text(replace(found, replies=()), rendered), renderer, chat)
+    return headed(fresh_prompt(rendered), renderer, chat) if spliced is None else spliced

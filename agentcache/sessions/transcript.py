@@ -122,6 +122,7 @@ class Transcript:
 
 
 _NOTHING = Mark(0, 0)
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +187,12 @@ def continue_chat(known: Transcript, chat: ChatInput, renderer: ChatRenderer) ->
         ChatTemplateError: the template refuses the messages.
     """
     prompt = splice(known, chat, renderer)
-    if prompt is None:
-        return headed(continue_text(known, render(renderer, chat)), renderer, chat)
-    if len(prompt.transcript.replies) < len(known.replies):
-        return replace(prompt, broken_at=common_length(known.text, prompt.transcript.text))
-    return prompt
+    if prompt is not None and len(prompt.transcript.replies) == len(known.replies):
+        return prompt
+    rendered = render(renderer, chat)
+    if prompt is None or rendered.text.startswith(known.text):
+        return headed(continue_text(known, rendered), renderer, chat)
+    return replace(prompt, broken_at=common_length(known.text, prompt.transcript.text))
 
 
 def splice(known: Transcript, chat: ChatInput, renderer: ChatRenderer) -> Prompt | None:
@@ -201,22 +203,24 @@ def splice(known: Transcript, chat: ChatInput, renderer: ChatRenderer) -> Prompt
         known      [ between ][ reply ][ between ][ reply ]
         rendered   [ piece 0 ]         [ piece 1 ]         [ piece 2: tokenised ]
 
-    As many replies are kept as what lies between them is repeated; ``None`` when that is none, or the template cannot be
-    rendered around them.  Text between that ends with a generation prompt must be repeated up to that prompt: templates
-    write a turn's beginning in another way while they ask for it (``<think>``).
+    As many replies are kept as what lies between them is repeated, and none with calls where the template cannot be rendered
+    around those; ``None`` when that is none.  Text between that ends with a generation prompt must be repeated up to that
+    prompt: templates write a turn's beginning in another way while they ask for it (``<think>``).
     """
     count = len(known.replies)
-    for _ in range(2):
-        if not count:
-            return None
+    # How a template writes a later reply may matter to what it writes before: then again, with that in its own words.
+    for _ in range(_ATTEMPTS):
         kept = known.replies[:count]
-        around = renderer.render_around(chat, {reply.message: reply.call_ids for reply in kept})
+        around = renderer.render_around(chat, {reply.message: reply.call_ids for reply in kept}) if kept else None
         if around is None:
+            repeated = next((index for index, reply in enumerate(kept) if reply.call_ids), 0)
+        else:
+            repeated = _repeated(known.text, kept, around)
+            if repeated == count:
+                return headed(_joined(known.first_replies(count), around, renderer.tokenizer), renderer, chat)
+        if not repeated:
             return None
-        repeated = _repeated(known.text, kept, around)
-        if repeated == count:
-            return headed(_joined(known.first_replies(count), around, renderer.tokenizer), renderer, chat)
-        count = repeated  # of a later reply it matters how the template writes it: once more, with that one in its own words
+        count = repeated
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from replay_talk import Talk, goes_on, write_replay_tokenizer
-from replay_templates import FAMILIES, TOOLS, call, result, sent_back
+from replay_templates import FAMILIES, TOOLS, Family, call, result, sent_back
 
 from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.chat.splice import ChatInput
@@ -267,3 +267,62 @@ def test_other_words_before_a_reply_are_another_conversation(talk):
         history = [*edited, {"role": "assistant", "content": "fine"}, user("more")]
         prompt = talk.ask(history)
         assert not prompt.kept.tokens and prompt.transcript.text == _plain_text(talk, history, TOOLS)
+
+
+UNCLOSED = (
+    "{%- for message in messages %}"
+    "{%- if message.role == 'assistant' %}"
+    "{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>model\n{% endif %}"
+    "{{- message.content or '' }}{% for call in message.tool_calls %}CALL {{ call.function.name }}"
+    "({{ call.function.arguments | tojson }}){% endfor %}{% if not message.tool_calls %}<|im_end|>{% endif %}"
+    "{%- elif message.role == 'tool' %}RESULT {{ message.content }};"
+    "{%- else %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>{% endif %}{% endfor %}"
+    "{%- if add_generation_prompt and messages[-1].role != 'tool' %}<|im_start|>model\n{% endif %}"
+)
+"""A turn goes on behind its calls, so that nothing says where one ended."""
+LOOKING_AHEAD = FAMILIES["thinking"].template.replace(
+    "\n</tool_response>", "\n</tool_response>{% if not loop.last %};{% endif %}"
+)
+"""A result is written in another way as soon as something follows it."""
+
+
+@pytest.mark.parametrize("template", [UNCLOSED, LOOKING_AHEAD], ids=["unclosed", "looking ahead"])
+def test_what_comes_before_a_break_is_kept_and_the_rest_is_the_templates_own(tokenizer, template):
+    talk = Talk(Family(template, "<|im_end|>"), tokenizer, None)
+    messages = [SYSTEM, user("one")]
+    transcripts, prompts = [], []
+    for said in (ReplyMessage("first"), ReplyMessage("", "", [call(1)]), ReplyMessage("second"), ReplyMessage("third")):
+        prompts.append(talk.ask(messages))
+        transcripts.append(talk.reply(prompts[-1], messages, said))
+        messages = [*messages, sent_back(said), *(result(each) for each in said.calls)]
+        messages += [] if said.calls else [user("on")]
+    last = talk.ask(messages)
+    assert goes_on(prompts[1], transcripts[0])
+    broken = prompts[2] if template is UNCLOSED else prompts[3]
+    count = 1 if template is UNCLOSED else 2
+    assert [reply.message for reply in broken.transcript.replies] == [2, 4][:count]
+    assert broken.transcript.text.startswith(transcripts[count - 1].text)
+    for prompt, text in ((broken, None), (last, _plain_text(talk, messages))):
+        assert tokenizer.decode(prompt.ids, skip_special_tokens=False) == prompt.transcript.text
+        assert text is None or prompt.transcript.text.endswith(text[-40:])
+    chat = ChatInput(messages[:7], None)
+    again = continue_chat(transcripts[2 if template is LOOKING_AHEAD else 1], chat, talk.renderer)
+    assert again.broken_at is not None and len(again.transcript.replies) == count
+    assert again.transcript.text[: again.broken_at] == transcripts[2].text[: again.broken_at]
+
+
+def test_a_template_that_cannot_be_rendered_around_calls_knows_them_by_their_text(tokenizer):
+    talk = Talk(Family(UNCLOSED, "<|im_end|>"), tokenizer, None)
+    messages = [SYSTEM, user("one")]
+    said = ReplyMessage("", "", [call(1, arguments='{"path": "a.py"}')])
+    before = talk.reply(talk.ask(messages), messages, said, end=False, raw='CALL read({"path": "a.py"})')
+    assert goes_on(talk.ask([*messages, sent_back(said), result(call(1))]), before)
+    odd = ReplyMessage("", "", [call(2, arguments='{"path":"a.py"}')])
+    talk.reply(talk.ask(messages), messages, odd, end=False, raw='CALL read({"path":"a.py"})')
+    assert goes_on(talk.ask([*messages, sent_back(odd), result(call(2))]), before)
+
+
+def test_a_character_that_everybody_typed_is_never_taken_for_a_place(talk):
+    said = ReplyMessage("\uf8ff or \uf8fe")
+    messages, before = first_turn(talk, said, "\uf8ff\uf8fe\uf8fd")
+    assert goes_on(talk.ask([*messages, sent_back(said), user("\uf8fc")]), before)
