@@ -15,6 +15,7 @@ from tokenizers import models
 
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
+from agentcache.chat.messages import normalize_messages
 from agentcache.engine.bounds import Bounds, check_request
 from agentcache.engine.loop import EngineInfo
 from agentcache.engine.stats import EngineStats, Metrics
@@ -70,7 +71,8 @@ class PlainRenderer:
     tokenizer = ByteTokenizer()
 
     def render_text(self, messages, *, tools=None, add_generation_prompt=True, template_kwargs=None):
-        return Rendered("".join(f"{message['role']}:{message['content']}\n" for message in messages))
+        asked = normalize_messages(messages)
+        return Rendered("".join(f"{message['role']}:{message['content']}\n" for message in asked))
 
     render = render_text
 
