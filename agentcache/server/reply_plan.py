@@ -96,7 +96,8 @@ class ReplyPlanner:
     def _grammar(self, want: Wanted, reading: Reading) -> Grammar | None:
         thinking = None if self.tags is None else Thinking(self.tags, reading.in_reasoning)
         if want.format is not None:
-            return self._grammars.lark(self._json(want, want.format, thinking), param="response_format")
+            param = "response_format" if want.format.schema is None else SCHEMA_FIELD
+            return self._grammars.lark(self._json(want, want.format, thinking), param=param)
         if want.choice is not None and want.constrains_calls:
             text = self.format.grammar(want.tools, want.choice, self._tokenizer, thinking)
             return self._grammars.lark(text, param="tools")
