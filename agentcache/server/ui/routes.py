@@ -47,6 +47,7 @@ _NODES = 400
 _MAX_NODES = 2_000
 _SESSIONS = 100
 _TURNS = 50
+_NAME = 80
 
 
 def ui_router(context: Context) -> APIRouter:
@@ -123,11 +124,13 @@ def ui_data_router(context: Context) -> APIRouter:
 
     @router.get("/sessions", summary="Sessions and what their turns cost", response_class=Response)
     async def sessions(request: Request) -> Response:
-        """Those used last first, with their last turns."""
+        """Those used last first, with their last turns; ``name`` is the first text in a session's metadata."""
         owned = list(desk.store.of(owner(request)))
         owned.sort(key=lambda session: session.expires_at - session.ttl_s, reverse=True)
         shown_ = [session_json(context, session) for session in owned[:_SESSIONS]]
         for session in shown_:
+            names = (value for value in session.pop("metadata").values() if isinstance(value, str))
+            session["name"] = next(names, "")[:_NAME]
             session["turn_count"] = len(session["turns"])
             session["turns"] = session["turns"][-_TURNS:]
         return _answer(request, {"count": len(owned), "sessions": shown_})

@@ -31,6 +31,9 @@ _SHARE = 50
 """A survey is made again after so many times as long as the last one kept the engine, at the earliest."""
 _AT_LEAST_S = 1.0
 _VIEWS = 32
+_FORGET_S = 60.0
+"""A view that nobody asked for so long is dropped: it holds on to pages that have left."""
+_TEXTS = 20_000
 _SESSIONS = 200
 _NOTES = 4096
 _EXCERPT = 220
@@ -61,7 +64,10 @@ class View:
     clock: int
     engine_s: float
     others: int
-    texts: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    texts: dict[tuple[bytes, bytes], tuple[str, str]] = field(default_factory=dict)
+    """By packed tokens: decoding them again for every look would cost more than all the rest."""
+    asked: float = 0.0
+    """When somebody looked last, on ``time.monotonic``'s clock."""
 
 
 class TreeViews:
@@ -80,24 +86,32 @@ class TreeViews:
             EngineStoppedError: nothing can be looked at any more.
         """
         async with self._lock:
-            view = self._views.get(key)
-            if view is not None and time.monotonic() < view.due:
-                return view
-            sessions = self._sessions(key)
-            stamp, clock = await self._stamp(sessions)
-            if not self._clock_at or self._clock_at[-1][0] != clock:
-                self._clock_at.append((clock, time.time()))
-            if view is not None and view.stamp == stamp:
-                view.due = time.monotonic() + _AT_LEAST_S
-                return view
-            made = await self._make(key, sessions, stamp)
-            if view is not None:
-                made.texts = view.texts
-            self._views[key] = made
-            self._views.move_to_end(key)
-            if len(self._views) > _VIEWS:
-                self._views.popitem(last=False)
-            return made
+            now = time.monotonic()
+            for other in [other for other, seen in self._views.items() if now - seen.asked > _FORGET_S]:
+                del self._views[other]
+            view = await self._current(key)
+            view.asked = now
+            return view
+
+    async def _current(self, key: str | None) -> View:
+        view = self._views.get(key)
+        if view is not None and time.monotonic() < view.due:
+            return view
+        sessions = self._sessions(key)
+        stamp, clock = await self._stamp(sessions)
+        if not self._clock_at or self._clock_at[-1][0] != clock:
+            self._clock_at.append((clock, time.time()))
+        if view is not None and view.stamp == stamp:
+            view.due = time.monotonic() + _AT_LEAST_S
+            return view
+        made = await self._make(key, sessions, stamp)
+        if view is not None:
+            made.texts = view.texts
+        self._views[key] = made
+        self._views.move_to_end(key)
+        if len(self._views) > _VIEWS:
+            self._views.popitem(last=False)
+        return made
 
     def _sessions(self, key: str | None) -> list[Session]:
         """The sessions of a key, those used last first."""
@@ -211,12 +225,12 @@ class TreeViews:
         }
 
     def _show(self, view: View, box: Box) -> dict[str, Any]:
-        texts = view.texts.get(box.key)
-        if texts is None or (box.run is not None and texts[1] and not box.run.last):
-            texts = self._texts(box)
-            if len(view.texts) > 20_000:
+        shown = (box.head, box.last)
+        texts = view.texts.get(shown)
+        if texts is None:
+            if len(view.texts) >= _TEXTS:
                 view.texts.clear()
-            view.texts[box.key] = texts
+            texts = view.texts[shown] = self._texts(box)
         return box_json(box, texts, self._time_of(box.all_used))
 
     def _texts(self, box: Box) -> tuple[str, str]:

@@ -87,13 +87,12 @@ export class Sessions {
   session(session) {
     const prompt = session.turns.reduce((sum, turn) => sum + turn.prompt_tokens, 0);
     const cached = session.turns.reduce((sum, turn) => sum + turn.cached_tokens, 0);
-    const name = Object.values(session.metadata ?? {}).find((value) => typeof value === "string");
     return h("details", {
       "data-id": session.id, open: this.open.has(session.id),
       on: { toggle: (event) => this.open[event.target.open ? "add" : "delete"](session.id) },
     },
     h("summary", {},
-      h("span", { class: "who" }, h("code", {}, session.id), name ? h("bdi", { class: "dim" }, oneLine(name).slice(0, 40)) : null),
+      h("span", { class: "who" }, h("code", {}, session.id), session.name ? h("bdi", { class: "dim" }, oneLine(session.name).slice(0, 40)) : null),
       turnBars(session.turns),
       h("small", {}, `${many(session.turn_count, "turn")} · ${short(session.tokens)} tokens · ${percent(cached, prompt)} cached`),
       h("span", { class: "marks" },
