@@ -43,7 +43,6 @@ class PromptBody(Body):
     mcp_servers: list[dict[str, Any]] | None = Field(
         None, max_length=0, description="an empty list: this server calls no others, so list their tools in tools"
     )
-    compaction: dict[str, Any] | None = Field(None, description="nothing: this server does not summarise conversations")
     context_management: dict[str, Any] | None = Field(None, description="an object; nothing is ever edited")
 
 
@@ -64,6 +63,7 @@ class MessagesBody(PromptBody):
     diagnostics: dict[str, Any] | None = Field(
         None, description='{"previous_message_id": id of the previous answer, or null}'
     )
+    compaction: None = Field(None, description="nothing: this server does not summarise conversations")
     thread: dict[str, Any] | None = Field(
         None, description='{"type": "create"}, or {"type": "continue", "previous_message_id": id of an answer}'
     )

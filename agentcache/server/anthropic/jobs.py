@@ -99,6 +99,6 @@ def _extended(context: Context, prompt: Conversed, prefill: str) -> Conversed:
 
 
 def too_long(job: Job, context: Context) -> ApiError:
-    """A prompt that does not fit, in the words by which coding agents know that they have to shorten a conversation."""
+    """A prompt that does not fit, with its exact length, from which coding agents tell how much has to go."""
     tokens, room = len(job.prompts[0].token_ids), context.engine.info.capacity - 1
     return ApiError(400, f"prompt is too long: {tokens} tokens > {room} maximum", param="messages", code=TOO_LONG)

@@ -53,8 +53,10 @@ class Names:
         return self._placed[index].place if index < len(self._placed) else found[0]
 
     def error(self, error: ApiError) -> ApiError:
-        param = None if error.param is None else self.told(error.param)
-        return ApiError(error.status, self.told(error.message), param=param, code=error.code, headers=error.headers)
+        param, message = None if error.param is None else self.told(error.param), self.told(error.message)
+        if error.code == TOO_LONG:  # the words by which coding agents know that they have to shorten a conversation
+            message = f"prompt is too long: {message}"
+        return ApiError(error.status, message, param=param, code=error.code, headers=error.headers)
 
     @contextmanager
     def telling(self) -> Iterator[None]:

@@ -1,0 +1,86 @@
+"""What Anthropic's library shows of a server that need not say anything sensible: diagnostics, threads, prefills."""
+
+from __future__ import annotations
+
+import anthropic
+import pytest
+from live import drain, live_server
+from messages_calls import GREEDY, TOOL, prompt_tokens
+from tiny_folder import write_tiny_folder
+
+QUESTION = {"role": "user", "content": "What is the weather in Paris?"}
+SHORT = {"model": "tiny", "max_tokens": 8, "extra_body": GREEDY}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small") / "tiny"
+    write_tiny_folder(folder)
+    with live_server(folder, num_pages=512) as server:
+        with anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as made:
+            yield made
+        drain(server)
+
+
+def test_a_raw_stream_carries_the_cache_report_with_its_last_figures(client):
+    with client.messages.create(messages=[QUESTION], stream=True, **SHORT) as stream:
+        told = list(stream)
+    assert told[0].message.usage.input_tokens == prompt_tokens(told[-2].usage)
+    assert told[-2].agentcache["prompt_tokens"] == prompt_tokens(told[-2].usage)
+
+
+def test_the_beginning_of_a_reply_is_continued_and_known_again(client):
+    asked = {"role": "user", "content": "Count from one to nine."}
+    began = {"role": "assistant", "content": "1, 2, 3,"}
+    reply = client.messages.create(messages=[asked, began], **SHORT)
+    counted = client.messages.count_tokens(model="tiny", messages=[asked, began]).input_tokens
+    assert prompt_tokens(reply.usage) == counted
+    said = {"role": "assistant", "content": began["content"] + reply.content[0].text}
+    following = client.messages.create(messages=[asked, said, {"role": "user", "content": "Go on."}], **SHORT)
+    assert following.agentcache["source"] == "transcript"
+
+
+def test_a_thread_goes_on_from_each_answer_once(client):
+    beginning = {"messages": [QUESTION], "thread": {"type": "create"}, "system": "Be brief.", **SHORT}
+    first = client.beta.messages.create(**beginning)
+    following = {
+        "messages": [{"role": "user", "content": "And in Rome?"}],
+        "thread": {"type": "continue", "previous_message_id": first.id},
+    } | SHORT
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        client.beta.messages.create(system="Be long.", **following)
+    assert refused.value.error_code == "thread_fingerprint_mismatch"
+    client.beta.messages.create(**following)
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        client.beta.messages.create(**following)
+    assert refused.value.error_code == "thread_already_continued"
+    with pytest.raises(anthropic.NotFoundError) as lost:
+        client.beta.messages.create(**following | {"thread": {"type": "continue", "previous_message_id": "msg_1"}})
+    assert lost.value.error_code == "thread_not_found"
+
+
+def test_diagnostics_say_what_changed_since_the_answer_before(client):
+    def ask(previous, **fields):
+        asked = {"system": "You are a helper.", "messages": [QUESTION], **SHORT, **fields}
+        return client.messages.create(diagnostics={"previous_message_id": previous}, **asked)
+
+    first = ask(None)
+    assert first.diagnostics is None
+    grown = [QUESTION, first.to_param(), {"role": "user", "content": "And in Rome?"}]
+    second = ask(first.id, messages=grown)
+    assert second.diagnostics is None
+    changed = {
+        "system_changed": {"system": "You are another."},
+        "tools_changed": {"tools": [TOOL]},
+        "messages_changed": {"messages": [{"role": "user", "content": "Hi."}, *grown[1:]]},
+        "unavailable": {"messages": grown, "thinking": {"type": "disabled"}},
+    }
+    for kind, fields in changed.items():
+        reason = ask(second.id, **{"messages": grown, **fields}).diagnostics.cache_miss_reason
+        assert reason.type == kind
+        assert kind == "unavailable" or 0 < reason.cache_missed_input_tokens <= prompt_tokens(second.usage)
+    assert ask("msg_unknown").diagnostics.cache_miss_reason.type == "previous_message_not_found"
+    with client.messages.stream(
+        messages=[QUESTION], system="New.", diagnostics={"previous_message_id": first.id}, **SHORT
+    ) as stream:
+        assert stream.get_final_message().diagnostics.cache_miss_reason.type == "system_changed"
