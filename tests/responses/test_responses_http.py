@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 from response_calls import lasting, text_of
 
@@ -194,6 +197,21 @@ def test_an_engines_failure_in_a_stream_is_an_error_and_a_failed_response(api):
     assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
     assert api.get(failed["id"]) == failed
     assert "failed" in api.refused(400, "previous_response_id", previous_response_id=failed["id"])["message"]
+
+
+def test_a_response_is_found_while_it_is_made_and_gone_when_its_client_hung_up(api):
+    body = {"input": "long", "max_output_tokens": 1900, "stream": True}
+    with api.http.stream("POST", "/v1/responses", json=body) as reply:
+        lines = reply.iter_lines()  # the connection is closed with it
+        data = next(line for line in lines if line.startswith("data: "))
+        made = json.loads(data.removeprefix("data: "))["response"]["id"]
+        assert api.get(made)["status"] == "in_progress"
+        error = api.refused(400, "previous_response_id", previous_response_id=made)
+        assert "in_progress" in error["message"]
+    deadline = time.monotonic() + 10
+    while api.http.get(f"/v1/responses/{made}").status_code == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_responses_expire(api):

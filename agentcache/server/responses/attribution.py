@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentcache.chat.detokenizer import TextStream
 from agentcache.chat.replies.pieces import Content, Piece
@@ -36,10 +36,10 @@ class TokenPieces:
     """Pieces with the tokens of content.
 
     The text is read token by token, however it came, so that the same tokens belong to the same pieces in a stream and
-    in a whole answer.  Tokens whose text a reader holds back belong to what it makes of it::
+    in a whole answer.  Tokens whose text a reader holds back belong to what it makes of it, markers to nothing::
 
-        tokens   "Hi" " <to" "ol_call>" …        "Hi" " <to" "tally>"
-        pieces   [Content]  [ CallStart ]        [Content ......... ]
+        tokens   "Hi" " <to" "ol_call>" …        "Hi" " <to" "tally>"        "</th" "ink>" "Hi"
+        pieces   [Content]  [ CallStart ]        [Content ......... ]                      [Content]
     """
 
     def __init__(self, reader: ReplyReader, tokenizer: Tokenizer, shown: frozenset[int]) -> None:
@@ -48,31 +48,56 @@ class TokenPieces:
         self._spelled = 0
         self._read = 0
         self._text = ""
-        self._coming: deque[tuple[TokenLogprob, int]] = deque()
-        """Tokens whose text was not read yet, and where it ends."""
-        self._held: list[TokenLogprob] = []
+        self._coming: deque[_Spelled] = deque()
+        """Tokens whose text was not read yet."""
+        self._held: list[_Spelled] = []
 
     def take(self, delta: Delta) -> Iterator[Told]:
         self._text += delta.text
         for entry in delta.logprobs:
-            self._spelled += len(self._spelling.push(entry.token).text)
-            self._coming.append((entry, self._spelled))
-        while self._coming and self._coming[0][1] <= len(self._text):
-            entry, end = self._coming.popleft()
-            self._held.append(entry)
-            yield from self._tell(self._reader.push(self._text[self._read : end]))
-            self._read = end
+            text = self._spelling.push(entry.token).text
+            self._spelled += len(text)
+            self._coming.append(_Spelled(entry, text, self._spelled))
+        while self._coming and self._coming[0].end <= len(self._text):
+            token = self._coming.popleft()
+            self._held.append(token)
+            yield from self._tell(self._reader.push(self._text[self._read : token.end]))
+            self._read = token.end
         if delta.finish_reason is not None:
             # Of a token that a stop string cut, part of the text is left; and what was held back comes with the end.
             rest = self._text[self._read :]
             if rest and self._coming:
-                self._held.append(self._coming[0][0])
+                self._held.append(self._coming[0]._replace(text=rest))
             yield from self._tell(self._reader.push(rest) + self._reader.flush())
 
     def _tell(self, pieces: list[Piece]) -> Iterator[Told]:
         for piece in pieces:
             held, self._held = self._held, []
-            yield piece, held if isinstance(piece, Content) else ()
+            yield piece, _spelling(held, piece.text) if isinstance(piece, Content) else ()
+
+
+class _Spelled(NamedTuple):
+    """A token, the text that it adds, and the character of the reply that it ends at."""
+
+    entry: TokenLogprob
+    text: str
+    end: int
+
+
+def _spelling(tokens: Sequence[_Spelled], text: str) -> list[TokenLogprob]:
+    """Those of ``tokens``, which stand side by side, that ``text`` is in: without markers before and behind it."""
+    if not text:
+        return []
+    if text not in "".join(token.text for token in tokens):
+        return [token.entry for token in tokens]
+    start, end = 0, len(tokens)
+    while text in "".join(token.text for token in tokens[start + 1 : end]):
+        start += 1
+    while text in "".join(token.text for token in tokens[start : end - 1]):
+        end -= 1
+    while start and not tokens[start - 1].text:  # the first bytes of a character come without text
+        start -= 1
+    return [token.entry for token in tokens[start:end]]
 
 
 def reasoning_tokens(text: str, token_ids: Sequence[int], tags: tuple[str, str], spelling: TextStream) -> int:

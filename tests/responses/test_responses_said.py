@@ -1,0 +1,132 @@
+"""Replies of a model that says what it is told to: reasoning, text and calls, streamed, whole, kept and sent back."""
+
+from __future__ import annotations
+
+import pytest
+from live import drain
+from response_calls import Responses, lasting
+from saying import saying_server
+
+TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message.get('reasoning_content') %}<think>\n{{ message['reasoning_content'] }}\n</think>\n\n{% endif %}"
+    "{{ message['content'] or '' }}"
+    "{% for call in message.get('tool_calls') or [] %}"
+    "{{ '\n' if message['content'] or not loop.first else '' }}<tool_call>\n"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [
+    {"type": "web_search"},
+    {"type": "function", "name": "weather", "parameters": CITY},
+    {"type": "custom", "name": "patch", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /a+/"}},
+    {"type": "namespace", "name": "agents", "description": "About agents.", "tools": [
+        {"type": "function", "name": "spawn", "parameters": CITY},
+    ]},
+]  # fmt: skip
+REPLY = (
+    "<think>\nWhere is it? 🙂\n</think>\n\nLet me look."
+    '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Tromsø"}}\n</tool_call>'
+    '\n<tool_call>\n{"name": "patch", "arguments": {"input": "*** a\\n\\"b\\""}}\n</tool_call>'
+    '\n<tool_call>\n{"name": "agents__spawn", "arguments": {"city": "Rome"}}\n</tool_call>'
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    with saying_server(tmp_path_factory.mktemp("saying"), TEMPLATE) as made:
+        yield made
+        drain(made.server)
+
+
+@pytest.fixture
+def api(model) -> Responses:
+    model.says(REPLY)
+    return Responses(model.server)
+
+
+def make(api, input="hello", **fields):
+    return api.create(input, **{"tools": TOOLS, "max_output_tokens": 400, **fields})
+
+
+def results_of(response):
+    kinds = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+    calls = [item for item in response["output"] if item["type"] in kinds]
+    return [{"type": kinds[call["type"]], "call_id": call["call_id"], "output": "ok"} for call in calls]
+
+
+def test_reasoning_text_and_calls_of_every_kind_are_items_in_order(api):
+    made = make(api)
+    thought, message, weather, patch, spawn = made["output"]
+    assert (thought["type"], thought["content"][0]["text"].strip()) == ("reasoning", "Where is it? 🙂")
+    assert message["content"][0]["text"].strip() == "Let me look."
+    assert (weather["name"], weather["arguments"]) == ("weather", '{"city": "Tromsø"}')
+    assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "patch", '*** a\n"b"')
+    assert (spawn["namespace"], spawn["name"]) == ("agents", "spawn")
+    assert made["status"] == "completed"
+    assert made["tools"] == [TOOLS[1] | {"strict": None}, *TOOLS[2:]]
+
+
+def test_a_stream_tells_what_a_whole_answer_says(api):
+    whole = make(api)
+    events = api.stream("hello", tools=TOOLS, max_output_tokens=400)
+    assert lasting(events[-1]["response"]) == lasting(whole)
+    for kind, index in (("reasoning_text", 0), ("output_text", 1), ("function_call_arguments", 2)):
+        deltas = [e["delta"] for e in events if e["type"] == f"response.{kind}.delta" and e["output_index"] == index]
+        (done,) = [e for e in events if e["type"] == f"response.{kind}.done" and e["output_index"] == index]
+        assert "".join(deltas) == done.get("text", done.get("arguments"))
+
+
+def test_reasoning_is_counted_in_tokens(model, api):
+    made = make(api)
+    thought = model.tokenizer.encode("<think>\nWhere is it? 🙂\n</think>")
+    counted = made["usage"]["output_tokens_details"]["reasoning_tokens"]
+    assert abs(counted - len(thought)) <= 1  # the last token may hold more than the tag
+    model.says("no thought")
+    assert make(api)["usage"]["output_tokens_details"]["reasoning_tokens"] == 0
+
+
+def test_what_was_said_is_read_from_the_cache_however_it_comes_back(api):
+    first = make(api)
+    results = results_of(first)
+    assert len(results) == 3
+    kept = make(api, results, previous_response_id=first["id"])
+    sent = make(api, [{"role": "user", "content": "hello"}, *first["output"], *results])
+    for answer in (kept, sent):
+        assert answer["agentcache"]["source"] == "transcript"
+        assert answer["usage"]["input_tokens"] == kept["usage"]["input_tokens"]
+    assert kept["agentcache"]["cached_tokens"] >= first["usage"]["total_tokens"] - 1
+    assert sent["agentcache"]["cached_tokens"] == kept["usage"]["input_tokens"] - 1
+
+
+def test_a_reply_that_is_cut_inside_a_call_is_incomplete_as_far_as_it_came(api):
+    whole = make(api)
+    cut = make(api, max_output_tokens=whole["usage"]["output_tokens"] - 12)
+    assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert [item["status"] for item in cut["output"]][-1] == "incomplete"
+    assert all(item["status"] == "completed" for item in cut["output"][:-1])
+    events = api.stream("hello", tools=TOOLS, max_output_tokens=whole["usage"]["output_tokens"] - 12)
+    assert lasting(events[-1]["response"]) == lasting(cut)
+
+
+def test_a_reply_of_nothing_is_an_empty_message_that_comes_back_as_one(model, api):
+    model.says([])
+    made = make(api)
+    assert [part["text"] for part in made["output"][0]["content"]] == [""]
+    model.says("so")
+    after = make(api, "and?", previous_response_id=made["id"])
+    assert after["agentcache"]["cached_tokens"] >= made["usage"]["total_tokens"] - 1
+
+
+def test_stop_strings_and_logprobs_agree(model, api):
+    model.says("one two three four")
+    asked = {"stop": [" three"], "include": ["message.output_text.logprobs"], "tools": None}
+    made = make(api, **asked)
+    (part,) = made["output"][0]["content"]
+    assert part["text"] == "one two"
+    assert "".join(entry["token"] for entry in part["logprobs"]).startswith("one two")
+    events = api.stream("hello", max_output_tokens=400, **asked)
+    assert lasting(events[-1]["response"]) == lasting(made)
