@@ -11,6 +11,7 @@ from replay_templates import FAMILIES, TOOLS, Family, call, result, sent_back
 
 from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.chat.splice import ChatInput
+from agentcache.server.misses import Asked, Places, character_of
 from agentcache.sessions.transcript import Reply, continue_chat
 
 SYSTEM = {"role": "system", "content": "You are a careful agent."}
@@ -326,3 +327,23 @@ def test_a_character_that_everybody_typed_is_never_taken_for_a_place(talk):
     said = ReplyMessage("\uf8ff or \uf8fe")
     messages, before = first_turn(talk, said, "\uf8ff\uf8fe\uf8fd")
     assert goes_on(talk.ask([*messages, sent_back(said), user("\uf8fc")]), before)
+
+
+def test_every_character_is_found_in_its_message(talk):
+    messages = turns(talk, 2)
+    messages = [*messages, user("the last word")]
+    prompt = talk.ask(messages)
+    places = Places(Asked(prompt, messages, TOOLS), talk.renderer)
+    text = prompt.transcript.text
+    for index, message in enumerate(messages):
+        if message["role"] in ("user", "tool"):
+            found = places.message_at(text.rindex(message["content"]))[0]
+            # Headers have no place for tools before the first question, and refuse a history that ends there.
+            assert found == index or (talk.family is FAMILIES["headers"] and (found, index) == (0, 1))
+    for reply in prompt.transcript.replies:
+        assert places.message_at(reply.start.characters)[0] == reply.message
+        assert places.message_at(reply.end.characters - 1)[0] == reply.message
+        token = (reply.start.tokens + reply.end.tokens) // 2
+        drawn = prompt.ids[reply.start.tokens : token]
+        expected = reply.start.characters + len(talk.tokenizer.decode(drawn, skip_special_tokens=False))
+        assert character_of(prompt, token, talk.tokenizer) == expected
