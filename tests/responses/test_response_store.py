@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentcache.server.errors import ApiError
-from agentcache.server.responses.store import KeptResponse, KeptTurn, ResponseStore, chained
+from agentcache.server.responses.store import KeptResponse, KeptTurn, ResponseStore, chained, size_of
 
 MINE, YOURS = b"mine", b"yours"
 
 
 def turn(before: KeptTurn | None, name: str, text: str = "x") -> KeptTurn:
     items = [{"id": f"msg_{name}", "text": text}]
-    return KeptTurn(before, items, [{"role": "user", "content": text}], outputs=0)
+    messages = [{"role": "user", "content": text}]
+    return KeptTurn(before, items, messages, size=size_of(items) + size_of(messages))
 
 
 def keep(store: ResponseStore, name: str, before: KeptTurn | None = None, text: str = "x") -> KeptTurn:

@@ -16,7 +16,7 @@ from agentcache.server.responses.bodies import PromptBody, ResponseBody, chat_fi
 from agentcache.server.responses.compare import Comparison, compare
 from agentcache.server.responses.fields import Fields
 from agentcache.server.responses.items import Item, Turn, read_input
-from agentcache.server.responses.store import Basis, KeptTurn, ResponseStore, chained
+from agentcache.server.responses.store import Basis, KeptTurn, ResponseStore, chained, size_of
 from agentcache.server.responses.tools import Toolbox, chat_choice, read_tools
 
 
@@ -55,6 +55,8 @@ class Asked:
     job: Job
     owner: bytes
     comparison: Comparison | None = None
+    size: int = 0
+    """Bytes that what the request adds counts for, if it is kept."""
 
 
 def read_conversation(context: Context, store: ResponseStore, body: PromptBody, key: str | None) -> Conversation:
@@ -110,7 +112,9 @@ def ask(context: Context, store: ResponseStore, body: ResponseBody, key: str | N
     if body.prewarm:
         # The engine computes and publishes the prompt and draws nothing.
         job = replace(job, params=replace(job.params, max_tokens=0, logprobs=None, grammar=None))
-    return Asked(body, conversation, job, context.desk.home(key, None).owner, comparison)
+    turn = conversation.turn
+    size = size_of(turn.items) + size_of(turn.messages) if body.kept else 0
+    return Asked(body, conversation, job, context.desk.home(key, None).owner, comparison, size)
 
 
 def _comparison(

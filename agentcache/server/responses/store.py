@@ -38,6 +38,7 @@ class KeptTurn:
         items: input items, then output items.
         messages: the same as the model was told them.
         outputs: how many of the items were generated.
+        size: bytes that it counts for, of ``items`` and ``messages`` (``size_of``).
     """
 
     before: KeptTurn | None
@@ -46,9 +47,6 @@ class KeptTurn:
     outputs: int = 0
     size: int = 0
     holders: int = 0
-
-    def __post_init__(self) -> None:
-        self.size = _size(self.items) + _size(self.messages)
 
     def chain(self) -> list[KeptTurn]:
         """From the first turn to this one."""
@@ -202,7 +200,7 @@ class ResponseStore:
         return shelf
 
     def _put(self, shelf: _Shelf, response: KeptResponse) -> None:
-        response.size = _size(response.body) + _size(response.basis.tools)
+        response.size = size_of(response.body) + size_of(response.basis.tools)
         shelf.size += response.size
         shelf.responses[response.id] = response
         for item in () if response.turn is None else response.turn.items:
@@ -247,5 +245,6 @@ def chained(turn: KeptTurn | None) -> Iterator[KeptTurn]:
     return iter(() if turn is None else turn.chain())
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
+    """Bytes that something counts for.  A long conversation takes a while: not on the event loop."""
     return len(json.dumps(value, ensure_ascii=False, default=list).encode())

@@ -17,7 +17,7 @@ from agentcache.server.responses.ask import Asked
 from agentcache.server.responses.attribution import PlainPieces, TokenPieces, reasoning_tokens
 from agentcache.server.responses.output import OutputItems
 from agentcache.server.responses.shape import response_json, usage_json
-from agentcache.server.responses.store import KeptResponse, KeptTurn, ResponseStore
+from agentcache.server.responses.store import KeptResponse, KeptTurn, ResponseStore, size_of
 from agentcache.server.writer import Writer, event
 
 _TO_BLAME = {429: "rate_limit_exceeded"}
@@ -156,6 +156,7 @@ class ResponseWriter(Writer):
             [*conversation.turn.items, *output],
             [*conversation.turn.messages, *replies],
             outputs=len(output),
+            size=self._asked.size + size_of(output) + size_of(replies),
         )
         basis = conversation.basis(self._asked.body.instructions, prompt_tokens)
         self._store.finish(self._asked.owner, KeptResponse(self.answer_id, response, turn, basis))
