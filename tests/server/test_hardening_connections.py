@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
 import socket
 import struct
 import threading
@@ -14,6 +15,7 @@ import pytest
 from live import live_engine
 from stub_engine import Script, StubEngine
 
+from agentcache.server.connections import allow_files
 from agentcache.settings import Settings
 
 TEXT = "/v1/completions"
@@ -372,3 +374,15 @@ def test_many_silent_clients_are_gone_after_the_deadline(server):
     for connection in held:
         assert connection.recv(1) == b""
         connection.close()
+
+
+def test_as_many_files_may_be_open_as_connections_need():
+    before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        allow_files(400)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 400
+        allow_files(10)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 400  # never less than there was
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
