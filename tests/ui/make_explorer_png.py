@@ -18,11 +18,11 @@ def main(target: Path) -> None:
     from live import live_server
     from scene import Agents
 
-    with live_server("smollm2", num_pages=200, host_pages=120, max_running=3, threads=2) as server, browser() as page:
+    with live_server("smollm2", num_pages=200, host_pages=120, max_running=3) as server, browser() as page:
         page.size(1440, 1660)
         page.open(f"{server.url}/ui?theme=dark")
         agents = Agents(server.url)
-        agents.play(reply_tokens=16)
+        agents.play(reply_tokens=12)
         agents.keep_busy()
         page.wait_for("document.querySelectorAll('#queues li').length >= 4", timeout_s=60)
         page.wait_for("document.querySelector('#requests .row .code.diverged')")
@@ -31,7 +31,9 @@ def main(target: Path) -> None:
         )
         page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
         time.sleep(1.5)
-        page.size(1440, page.evaluate("document.querySelector('main').getBoundingClientRect().bottom + scrollY - 16"))
+        page.size(
+            1440, int(page.evaluate("document.querySelector('main').getBoundingClientRect().bottom + scrollY - 16"))
+        )
         time.sleep(0.5)
         page.picture(target)
         for other, width, height, theme in (("light", 1440, 1660, "light"), ("phone", 390, 2400, "dark")):
