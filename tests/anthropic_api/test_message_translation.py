@@ -114,13 +114,18 @@ def test_templates_that_insist_on_turns_get_turns():
         user(RESULT),
         system="s",
     )
-    turns = said.in_turns()
+    turns = said.in_turns(system=True)
     assert [(m["role"], m["content"]) for m in turns.messages] == [
         ("system", "s"), ("user", "a\n\nb\n\nc"), ("assistant", ""), ("tool", "print(1)"),
     ]  # fmt: skip
     assert [placed.place for placed in turns.placed] == [
         "system", "messages[0].content[0]", "messages[3].content", "messages[4].content[0]",
     ]  # fmt: skip
+
+
+def test_templates_without_a_system_get_its_text_from_the_user():
+    turns = translated(user(text("a")), system="s")[1].in_turns(system=False)
+    assert turns.messages == [{"role": "user", "content": "s\n\na"}]
 
 
 def test_options_mean_the_same_in_both_apis():

@@ -22,7 +22,7 @@ from agentcache.server.anthropic.translate import Conversation
 from agentcache.server.bodies import ChatBody
 from agentcache.server.errors import shown
 
-_KEPT = 10_000
+_KEPT_MESSAGES = 200_000
 _NOT_FOUND = {"cache_miss_reason": {"type": "previous_message_not_found"}}
 _UNAVAILABLE = {"cache_miss_reason": {"type": "unavailable"}}
 
@@ -86,10 +86,14 @@ def _changed(kind: str, missed: int) -> Diagnostics:
 
 
 class Fingerprints:
-    """Of answers by owner and id; the oldest go first.  Used on the event loop."""
+    """Of answers by owner and id; the oldest go first.  Used on the event loop.
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept = kept
+    Args:
+        kept: how many messages they may have together.
+    """
+
+    def __init__(self, kept: int = _KEPT_MESSAGES) -> None:
+        self._room = kept
         self._known: OrderedDict[tuple[bytes, str], Fingerprint] = OrderedDict()
 
     def diagnose(self, asked: Mapping[str, Any], owner: bytes, answer_id: str, now: Fingerprint) -> Diagnostics | None:
@@ -103,8 +107,10 @@ class Fingerprints:
             raise refuse("diagnostics.previous_message_id", f"got {shown(previous)}, expected text or null")
         before = None if previous is None else self._known.get((owner, previous))
         self._known[owner, answer_id] = now
-        while len(self._known) > self._kept:
-            self._known.popitem(last=False)
+        self._room -= len(now.messages)
+        while self._room < 0:
+            _, gone = self._known.popitem(last=False)
+            self._room += len(gone.messages)
         if previous is None:
             return None
         return _NOT_FOUND if before is None else now.since(before)

@@ -24,20 +24,25 @@ Made = TypeVar("Made")
 
 
 def as_taken(run: Callable[[ChatBody, Conversation], Made], chat: ChatBody, said: Conversation) -> Made:
-    """What ``run`` makes of a conversation as it was sent or, where the model's template insists on turns, in turns.
+    """What ``run`` makes of a conversation as it was sent or, where the model's template refuses that, in turns.
 
     Raises:
         ApiError: what is wrong with the request, in its client's names.
     """
-    try:
-        with said.names.telling():
-            return run(chat, said)
-    except ApiError as error:
-        turns = said.in_turns()
-        if error.code != "chat_template" or turns.messages == said.messages:
-            raise
-    with turns.names.telling():
-        return run(chat.model_copy(update={"messages": turns.messages}), turns)
+    ways = [said, said.in_turns(system=True), said.in_turns(system=False)]
+    refused: ApiError | None = None
+    for i, way in enumerate(ways):
+        if any(way.messages == earlier.messages for earlier in ways[:i]):
+            continue
+        try:
+            with way.names.telling():
+                return run(chat if way is said else chat.model_copy(update={"messages": way.messages}), way)
+        except ApiError as error:
+            if error.code != "chat_template":
+                raise
+            refused = refused or error
+    assert refused is not None, "the first way was tried"
+    raise refused
 
 
 def message_job(context: Context, chat: ChatBody, said: Conversation, key: str | None, *, generate: bool) -> Job:
@@ -93,9 +98,16 @@ def _prefilled(context: Context, chat: ChatBody, prefill: str, key: str | None, 
 
 
 def _extended(context: Context, prompt: Conversed, prefill: str) -> Conversed:
-    ids = context.engine.tokenizer.encode(prefill, parse_special=False)
-    transcript = prompt.transcript.with_text(ids, prefill)
-    return replace(prompt, transcript=transcript, offsets=None, header=prompt.header + len(prefill))
+    tokenizer = context.engine.tokenizer
+    ids = tokenizer.encode(prefill, parse_special=False)
+    spelled = "\n" + prefill
+    return replace(
+        prompt,
+        transcript=prompt.transcript.with_text(ids, prefill),
+        offsets=None,
+        spells_controls=prompt.spells_controls or bool(tokenizer.last_control_before(spelled, len(spelled))),
+        header=prompt.header + len(prefill),
+    )
 
 
 def too_long(job: Job, context: Context) -> ApiError:

@@ -6,6 +6,7 @@ from the transcripts that every conversation leaves behind, so a turn reads all 
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from agentcache.server.reading import Reading
 from agentcache.server.usage import Notes
 
 _KEPT = 10_000
+_KEPT_CHARACTERS = 2**27
 _HELD = "thread."
 
 
@@ -33,20 +35,27 @@ class HeldTurn:
     """A conversation up to one answer.
 
     Attributes:
+        said: nothing, once the conversation has gone on.
         in_flight: a turn that goes on from here is being generated.
         continued: one was.
     """
 
     said: Conversation
+    characters: int
     in_flight: bool = False
     continued: bool = False
 
 
 class Threads:
-    """Held turns by owner and id of the answer; those that were held first go first.  Used on the event loop."""
+    """Held turns by owner and id of the answer; those that were held first go first.  Used on the event loop.
 
-    def __init__(self, kept: int = _KEPT) -> None:
+    Args:
+        kept, characters: how many turns are held, and how much they may say together.
+    """
+
+    def __init__(self, kept: int = _KEPT, characters: int = _KEPT_CHARACTERS) -> None:
         self._kept = kept
+        self._room = characters
         self._turns: OrderedDict[tuple[bytes, str], HeldTurn] = OrderedDict()
 
     def find(self, body: MessagesBody, owner: bytes) -> HeldTurn | None:
@@ -70,9 +79,26 @@ class Threads:
         return turn
 
     def hold(self, owner: bytes, answer_id: str, said: Conversation) -> None:
-        self._turns[owner, answer_id] = HeldTurn(said)
-        while len(self._turns) > self._kept:
-            self._turns.popitem(last=False)
+        characters = sum(map(_characters, said.messages))
+        self._turns[owner, answer_id] = HeldTurn(said, characters)
+        self._room -= characters
+        while len(self._turns) > self._kept or self._room < 0:
+            _, gone = self._turns.popitem(last=False)
+            self._room += gone.characters
+            gone.characters = 0
+
+    def passed(self, turn: HeldTurn) -> None:
+        """The conversation has gone on from ``turn``, which is never asked for again."""
+        turn.continued = True
+        self._room += turn.characters
+        turn.said, turn.characters = Conversation(()), 0
+
+
+def _characters(message: Message) -> int:
+    calls = message.get("tool_calls")
+    return (
+        len(message["content"]) + len(message.get("reasoning_content", "")) + (len(json.dumps(calls)) if calls else 0)
+    )
 
 
 def asked_thread(body: MessagesBody) -> str | None:
@@ -123,7 +149,7 @@ class ThreadEnding:
         reply = turn.reading.read(0, choices[0].text)
         self._threads.hold(turn.owner, turn.answer_id, answered(turn.said, reply))
         if self._before is not None:
-            self._before.continued = True
+            self._threads.passed(self._before)
         return notes
 
     def drop(self) -> None:

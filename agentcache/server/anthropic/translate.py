@@ -38,12 +38,16 @@ class Conversation:
     def names(self) -> Names:
         return Names(self.placed)
 
-    def in_turns(self) -> Conversation:
-        """For templates that insist on turns: the system speaks at the beginning only (what it says later is the user's), and
-        neighbours of one role are one message."""
+    def in_turns(self, *, system: bool) -> Conversation:
+        """For templates that insist on turns: what the system says behind the beginning is the user's, and neighbours of one
+        role are one message.
+
+        Args:
+            system: whether the system may speak at the beginning.
+        """
         turns: list[Placed] = []
         for placed in self.placed:
-            if placed.message["role"] == "system" and turns:
+            if placed.message["role"] == "system" and (turns or not system):
                 placed = replace(placed, message={**placed.message, "role": "user"})
             before = turns[-1] if turns else None
             if before is None or not _alike(before.message, placed.message):
