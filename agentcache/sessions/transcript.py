@@ -300,7 +300,7 @@ class Reply:
         token_ids: every token that was drawn, without the end token.
         end_token: the token that ended it, if one did.
         message: what the text says; ``None``: all of it is content.
-        cut: a stop string ended it, so that ``token_ids`` may stand for more than the text.
+        cut: a stop string ended it, so that ``token_ids`` stand for more than the text.
     """
 
     text: str
@@ -322,10 +322,12 @@ class Reply:
     def ids(self, tokenizer: Tokenizer) -> list[int]:
         """Ids by which the reply continues its transcript: the drawn ones.
 
-        Only where a stop string cut the text do ids and text part: then the tokens that lie wholly in the text are kept,
-        and the rest of the text is tokenised.
+        Only where a stop string cut the text (also one that was found in what was held back to the end) do ids and text part:
+        then the tokens that lie wholly in the text are kept, and the rest of the text is tokenised.
         """
-        if not self.cut:
+        if not self.cut and any(
+            self.text == tokenizer.decode(self.token_ids, skip_special_tokens=s) for s in (True, False)
+        ):
             return list(self.token_ids)
         kept, length = self._inside(tokenizer)
         rest = self.text[length:]
@@ -343,7 +345,7 @@ class Reply:
                 run.append(token)
                 continue
             whole = _spelled(tokenizer, run, first=not kept)
-            if not text.startswith(whole, place) or place + len(whole) == len(text):
+            if not text.startswith(whole, place) or (self.cut and place + len(whole) == len(text)):
                 break
             marker = tokenizer.token_text(token)
             place += len(whole)

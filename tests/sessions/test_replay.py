@@ -347,3 +347,29 @@ def test_every_character_is_found_in_its_message(talk):
         drawn = prompt.ids[reply.start.tokens : token]
         expected = reply.start.characters + len(talk.tokenizer.decode(drawn, skip_special_tokens=False))
         assert character_of(prompt, token, talk.tokenizer) == expected
+
+
+@pytest.mark.parametrize(
+    ("drawn", "shown", "cut", "kept"),
+    [
+        ("the [CALL_ID]x[ARGS]{}", "the x{}", False, None),
+        ("the [CALL_ID]x[ARGS]{}", "the [CALL_ID]x[ARGS]{}", False, None),
+        ("the [CALL_ID]x[ARGS]{}", "the x[ARGS]{}", False, None),
+        ("the x[ARGS]", "the x", False, None),
+        ("the x[ARGS]", "the x", True, "the x"),
+        ("the [CALL_ID]x[ARGS]{}", "the [CALL_ID]", True, "the [CALL_ID]"),
+        ("the [CALL_ID]x[ARGS]{}", "the ", True, "the "),
+        ("the cache", "the ca", True, "the ca"),
+        ("the cache", "the ca", False, "the ca"),
+    ],
+)
+def test_a_reply_goes_on_by_the_tokens_that_lie_in_its_text(tokenizer, drawn, shown, cut, kept):
+    talk = Talk(FAMILIES["plain"], tokenizer)
+    ids = talk.drawn(drawn)
+    expected = ids if kept is None else ids[: len(talk.drawn(kept))]
+    assert Reply(shown, ids, cut=cut).ids(tokenizer) == expected
+    merged = tokenizer.encode(" again")
+    assert Reply("the a", [*talk.drawn("the"), *merged], cut=True).ids(tokenizer) == [
+        *talk.drawn("the"),
+        *tokenizer.encode(" a"),
+    ]
