@@ -26,6 +26,7 @@ from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agentcache.server.errors import ApiError
@@ -68,8 +69,30 @@ class HttpConfig(uvicorn.Config):
     """uvicorn's configuration, for ``Connection``."""
 
     def __init__(self, app: Any, limits: Limits, **options: Any) -> None:
-        super().__init__(app, http=Connection, ws="none", timeout_keep_alive=KEEP_ALIVE_S, **options)
+        super().__init__(_Contained(app), http=Connection, ws="none", timeout_keep_alive=KEEP_ALIVE_S, **options)
         self.limits = limits
+
+
+class _Contained:
+    """An app whose failures cost its clients no more than their answer: one that was told of a 500 may ask again."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answered = False
+
+        async def noted_send(message: Message) -> None:
+            nonlocal answered
+            await send(message)
+            answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        try:
+            await self._app(scope, receive, noted_send)
+        except Exception:
+            if not answered:
+                raise
+            logger.exception("%s %s failed", scope["method"], scope["path"])
 
 
 class _Requests(h11.Connection):

@@ -310,6 +310,22 @@ def test_another_method_is_405_and_says_which_one(patient, path):
         assert method == "HEAD" or reply.json()["error"]["code"] == "method_not_allowed"
 
 
+def test_a_failure_of_the_server_is_500_and_the_connection_goes_on(server, engine, caplog, monkeypatch):
+    def fail():
+        raise RuntimeError("secret")
+
+    with connect(server) as connection:
+        monkeypatch.setattr(engine, "stats", fail)
+        connection.sendall(head("/v1/cache", "GET"))
+        status, headers, body = read_one(connection)
+        assert status == 500 and headers["content-type"] == "application/json"
+        assert json.loads(body)["error"]["code"] == "internal_server_error" and b"secret" not in body
+        wait_for(lambda: [record.exc_info[1].args for record in caplog.records] == [("secret",)])
+        monkeypatch.undo()
+        connection.sendall(head("/v1/cache", "GET"))
+        assert read_one(connection)[0] == 200
+
+
 # -- pipelines and hang-ups --------------------------------------------------------------------------------------------
 
 
