@@ -20,6 +20,7 @@ def main(target: Path) -> None:
 
     with live_server("smollm2", num_pages=200, host_pages=120, max_running=3) as server, browser() as page:
         page.size(1440, 1660)
+        page.media(prefers_reduced_motion="reduce")  # no box is caught half-way
         page.open(f"{server.url}/ui?theme=dark")
         agents = Agents(server.url)
         agents.play(reply_tokens=12)
