@@ -66,6 +66,8 @@ class Tokenizer:
             added[token].normalized for token in self.control_tokens.values()
         )
         """Whether control tokens are looked for in the text as ``normalized`` rewrites it."""
+        controls = [added[token] for token in self.control_tokens.values()]
+        self._separate = not self.normalizes_controls and not any(item.lstrip or item.single_word for item in controls)
         self.vocab_size: int = max([self._backend.get_vocab_size(), *(token + 1 for token in added)])
         eos = self._id(self.eos_token)
         self.eos_token_ids: frozenset[int] = files.eos_token_ids | ({eos} if eos is not None else set())
@@ -137,6 +139,16 @@ class Tokenizer:
     def backend(self) -> tokenizers.Tokenizer:
         """The tokenizer proper, to look at."""
         return self._backend
+
+    def borders(self, text: str) -> list[int]:
+        """Where control tokens begin in ``text``: what stands on either side is tokenised as if the other were not there.
+
+        None where that is not so: where a control token takes white space before it along, or is looked for in the text as
+        the normaliser rewrites it.
+        """
+        if self._controls is None or not self._separate:
+            return []
+        return [match.start() for match in self._controls.finditer(text)]
 
     @property
     def literal(self) -> LiteralTokenizer:
