@@ -87,8 +87,11 @@ class Writer(ABC):
         return b"data: [DONE]\n\n"
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def encode(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def event(value: Any, name: str | None = None) -> bytes:
