@@ -174,7 +174,7 @@ def main() -> int:
             try:
                 assert server.stdout is not None
                 address = server.stdout.readline().strip()
-                results, memory, busy = _measure(address, load, psutil.Process(server.pid), console)
+                results, figures = _measure(address, load, psutil.Process(server.pid), console)
             finally:
                 server.send_signal(signal.SIGTERM)
         times = json.loads(times_file.read_text("utf-8"))
@@ -184,31 +184,34 @@ def main() -> int:
         "requests": len(results),
         "cut": sum(result.cut for result in results),
         "errors": len(errors),
-        "still_running": busy,
-        "rss_mib_warm": round(memory[0], 1),
-        "rss_mib_end": round(memory[1], 1),
+        **figures,
         "error_messages": sorted(set(errors))[:3],
     }
     print(json.dumps(line), flush=True)
-    return 1 if errors or busy else 0
+    return 1 if errors or figures["still_running"] else 0
 
 
 def _measure(
     address: str, load: Load, server: psutil.Process, console: Console
-) -> tuple[list[Result], tuple[float, float], int]:
-    """Results, resident memory in MiB when warm and at the end, and how many requests still run after that."""
+) -> tuple[list[Result], dict[str, float]]:
+    """Results; and of the server its memory when warm and at the end, processor time, and what still runs then."""
     client = Client(address, load)
     warm = round(load.requests * _WARM)
     results = asyncio.run(run(client, load, range(warm), console))
-    before = server.memory_info().rss / 2**20
+    before, began = server.memory_info().rss / 2**20, sum(server.cpu_times()[:2])
     results += asyncio.run(run(client, load, range(warm, load.requests), console))
-    after = server.memory_info().rss / 2**20
+    after, took = server.memory_info().rss / 2**20, sum(server.cpu_times()[:2]) - began
     deadline = time.monotonic() + _SETTLED_S
     while True:
         cache = httpx.get(f"{address}/v1/cache").json()
         busy = cache["running"] + cache["waiting"]
         if not busy or time.monotonic() > deadline:
-            return results, (before, after), busy
+            return results, {
+                "still_running": busy,
+                "rss_mib_warm": round(before, 1),
+                "rss_mib_end": round(after, 1),
+                "cpu_ms_a_request": round(1000 * took / (load.requests - warm), 2),
+            }
         time.sleep(0.05)
 
 
