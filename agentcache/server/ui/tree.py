@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentcache.sessions.session import Session
 
 SLICE_PAGES = 1_000
-"""Pages that the engine is asked to walk over between two steps: under a millisecond, a few where every fourth page is a branch."""
+"""Pages that the engine is asked to walk over between two steps: under a millisecond, a few in a tree of short branches."""
 _SHARE = 50
 """A survey is made again after so many times as long as the last one kept the engine, at the earliest."""
 _AT_LEAST_S = 1.0
