@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentcache.server.anthropic.bodies import MessagesBody
+from agentcache.server.anthropic.threads import asked_thread
 from agentcache.server.anthropic.translate import chat_body, conversation
 from agentcache.server.bodies import check
 from agentcache.server.errors import ApiError
@@ -200,15 +201,61 @@ ASKED = (user(text("hi")), {"role": "assistant", "content": [CALL]})
     ],
 )  # fmt: skip
 def test_what_cannot_be_served_is_refused_in_the_names_of_its_client(sent, place):
-    def translate() -> None:
-        body = check(MessagesBody, sent)
-        chat_body(body, sent, conversation(body))
-
     with pytest.raises(ApiError) as refused:
-        translate()
+        chat_body_of(sent)
     assert refused.value.status == 400
     assert refused.value.message.startswith(f"{place}"), refused.value.message
     assert json.dumps(refused.value.param).startswith(f'"{place.partition("[")[0]}')
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+WHOLE = body_of(
+    *ASKED, user({**RESULT, "content": [text("a", cache_control={"type": "ephemeral"})]}, text("b")),
+    system=[text("s")], tools=[{**TOOL, "cache_control": {"type": "ephemeral"}}], tool_choice={"type": "tool", "name": "read"},
+    thinking={"type": "enabled", "budget_tokens": 9}, output_config={"format": {"type": "json_schema", "schema": {}}},
+    metadata={"user_id": "u"}, chat_template_kwargs={"a": 1}, thread={"type": "continue", "previous_message_id": "m"},
+    stop_sequences=["a"], priority=1, cache_control={"type": "ephemeral"},
+)  # fmt: skip
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, item in inner for found in places_in(item, (*path, key)))] if path or inner else []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([path for path in places_in(WHOLE) if path]), odd)
+def test_whatever_stands_in_a_place_is_served_or_refused(path, value):
+    sent = json.loads(json.dumps(WHOLE))
+    holder = sent
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    refusals = []
+    for use in (chat_body_of, asked_thread_of):
+        try:
+            use(sent)
+        except ApiError as refused:
+            refusals.append(refused)
+    assert all(refused.status == 400 and refused.message for refused in refusals)
+
+
+def chat_body_of(sent: dict[str, Any]) -> None:
+    body = check(MessagesBody, sent)
+    chat_body(body, sent, conversation(body))
+
+
+def asked_thread_of(sent: dict[str, Any]) -> None:
+    asked_thread(check(MessagesBody, {**sent, "system": None, "tools": None}))
+
+
+def test_the_body_that_odd_values_are_put_into_is_served_as_it_is():
+    chat_body_of(WHOLE)
+    asked_thread_of(WHOLE)
 
 
 def test_places_of_chat_messages_are_told_as_those_of_blocks():

@@ -157,6 +157,22 @@ def test_a_stream_that_fails_after_its_beginning_ends_with_an_error_that_clients
     assert failed.value.type == "api_error" and "message_stop" not in told
 
 
+def test_a_turn_of_a_thread_that_fails_can_be_sent_again_and_one_at_a_time_is_generated(server):
+    first = send(server, HI | {"thread": {"type": "create"}}).json()
+    following = HI | {"thread": {"type": "continue", "previous_message_id": first["id"]}}
+    broken = {"site": "forward", "at": 1}
+    assert server.http.post("/debug/fault", json=broken, headers=server.as_operator).status_code == 200
+    assert send(server, following).status_code == 500
+    slow = {"site": "forward", "at": 1, "delay_ms": 400}
+    assert server.http.post("/debug/fault", json=slow, headers=server.as_operator).status_code == 200
+    with ThreadPoolExecutor(2) as pool:
+        replies = list(pool.map(lambda _: send(server, following), range(2)))
+    assert sorted(reply.status_code for reply in replies) == [200, 400]
+    refused = next(reply for reply in replies if reply.status_code == 400).json()["error"]
+    assert refused["details"]["error_code"] == "thread_continue_in_flight"
+    assert send(server, following, key="yours").status_code == 404  # a thread is its key's own
+
+
 def test_the_same_request_many_times_at_once_gets_the_same_reply(server):
     body = HI | {"temperature": 0, "max_tokens": 12, "thread": {"type": "create"}}
     with ThreadPoolExecutor(8) as pool:

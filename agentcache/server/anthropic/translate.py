@@ -96,7 +96,8 @@ def chat_body(body: PromptBody, fields: Mapping[str, Any], said: Conversation) -
         ApiError: 400, naming the field in Anthropic's names.
     """
     chat: dict[str, Any] = {key: fields[key] for key in EXTRAS if fields.get(key) is not None}
-    kwargs = _template_variables(body.thinking) | (chat.get("chat_template_kwargs") or {})
+    given = chat.get("chat_template_kwargs", {})
+    kwargs = _template_variables(body.thinking) | given if isinstance(given, dict) else given
     chat |= {"messages": said.messages, "tools": said.tools, "chat_template_kwargs": kwargs or None}
     chat |= {"model": body.model, "response_format": _response_format(body), **choice_fields(body.tool_choice)}
     if isinstance(body, MessagesBody):
