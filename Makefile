@@ -5,13 +5,14 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup test test-long test-kernels gpu-check lint demo bench clean
+.PHONY: help setup test test-long test-ui test-kernels gpu-check lint demo bench clean
 
 help:
 	@echo "make demo       serve the default model and run three agents against it, cache on and off"
 	@echo "make test       lint, type-check and test"
 	@echo "make test-long  the suites that take minutes"
 	@echo "make test-kernels  every shape of the Triton kernels, interpreted and compiled for GPUs that need not be there"
+	@echo "make test-ui    the explorer page in a headless Chromium"
 	@echo "make gpu-check  on a machine with a GPU: kernels, speed and the engine, in eight minutes"
 	@echo "make bench      agent workload: agentcache against Hugging Face generate"
 	@echo "make setup      only the virtual environment"
@@ -33,10 +34,13 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -m "not long and not kernels"
+	$(BIN)/python -m pytest -m "not long and not kernels and not browser"
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
+
+test-ui: $(STAMP)
+	$(BIN)/python -m pytest tests/ui -m browser
 
 test-kernels: $(STAMP)
 	$(BIN)/python -m pytest tests/kernels -m kernels

@@ -34,6 +34,7 @@ from agentcache.engine.stats import EngineStats
 from agentcache.engine.streams import OutputStream
 from agentcache.errors import AgentCacheError, EngineFailingError, EngineStoppedError, QueueFullError, RequestError
 from agentcache.request import FinishReason, Output, Request, SamplingParams, Standing
+from agentcache.scheduler.scheduler import Scheduler
 from agentcache.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -279,6 +280,14 @@ class AsyncEngine:
             EngineStoppedError: no step is made any more.
         """
         return await self._on_thread(lambda: look(self._core.manager))
+
+    async def look(self, look: Callable[[Scheduler], T]) -> T:
+        """What ``look`` sees of who runs and who waits, between two steps; it must not change anything.
+
+        Raises:
+            EngineStoppedError: no step is made any more.
+        """
+        return await self._on_thread(lambda: look(self._core.scheduler))
 
     async def check(self) -> list[str]:
         """Run every invariant; what is broken, in sentences."""

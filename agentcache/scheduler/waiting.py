@@ -215,6 +215,11 @@ class WaitingQueue:
                 tried.add(choice)
                 yield choice
 
+    def in_order(self, now: int) -> list[Waiter]:
+        """Everybody, in the order in which they would be tried by what is known of them; ``now``: tokens processed so far."""
+        waiters = self._waiters.values()
+        return sorted(waiters, key=lambda waiter: (waiter.sequence.request.priority, *self._policy(waiter, now)))
+
     def _ranked(self, line: Line, now: int) -> list[Waiter]:
         """The best of a class by what was last known of all, in order of what is true of them now."""
         policy = self._policy

@@ -33,7 +33,7 @@ class RequestRecord:
         error: code of the error that ended it, also in the middle of a stream.
         finish_reasons: one a choice.
         cached_tokens, computed_tokens: as the ``agentcache`` object of the answer has them.
-        miss: as the answer has it.
+        miss, findings: as the answer has them.
         queue_s: seconds from ``started`` until it was first admitted, where that is known.
         exchange: the HTTP request that it answers (``request.state.exchange``); learns of this record by ``note``.
     """
@@ -57,6 +57,7 @@ class RequestRecord:
     completion_tokens: int
     miss: dict[str, Any] | None
     params: SamplingParams | None
+    findings: tuple[dict[str, Any], ...] = ()
     queue_s: float | None = None
     exchange: Exchange | None = None
 

@@ -110,6 +110,7 @@ class Note:
                 computed_tokens=sum(report.computed_tokens for report in costs.reports),
                 completion_tokens=usage["completion_tokens"],
                 miss=notes.miss,
+                findings=tuple(notes.findings),
                 params=job.params,
                 queue_s=self._queued(costs.reports, started),
                 exchange=self._exchange,

@@ -11,10 +11,6 @@ from tiny_folder import write_tiny_folder
 Start = Callable[..., AbstractContextManager[LiveServer]]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "browser: drives the explorer page in Chromium; run by `make test-ui`")
-
-
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tiny-ui")

@@ -21,19 +21,14 @@ async def queues(engine: AsyncEngine, roots: Collection[bytes]) -> dict[str, Any
     Raises:
         EngineStoppedError: nothing runs any more.
     """
-    scheduler = engine._core.scheduler  # looked at on the engine's thread only, between two steps
-    return await engine.inspect(lambda _: _look(scheduler, roots, engine.now()))
+    return await engine.look(lambda scheduler: _look(scheduler, roots, engine.now()))
 
 
 def _look(scheduler: Scheduler, roots: Collection[bytes], now: float) -> dict[str, Any]:
-    waiting = scheduler.waiting
     expected = {}
     order = []
     size = scheduler.manager.page_size
-    for waiter in sorted(
-        waiting._waiters.values(),
-        key=lambda waiter: (waiter.sequence.request.priority, *waiting._policy(waiter, scheduler.processed)),
-    ):
+    for waiter in scheduler.waiting.in_order(scheduler.processed):
         order.append(waiter.sequence)
         expected[waiter.sequence] = (waiter.pages + waiter.below) * size
     return {

@@ -32,7 +32,7 @@ def record_json(record: RequestRecord) -> dict[str, Any]:
         "computed_tokens": record.computed_tokens,
         "completion_tokens": record.completion_tokens,
         "miss": record.miss,
-        "findings": list(getattr(record, "findings", ())),
+        "findings": list(record.findings),
     }
 
 

@@ -98,7 +98,7 @@ def ui_data_router(context: Context) -> APIRouter:
                 "model": info.model_name,
                 "device": info.device,
                 "page_size": info.page_size,
-                "keyed": bool(context.settings.keys()),
+                "keyed": context.settings.keyed,
                 "healthy": healthy and not context.lifecycle.closing,
                 "reason": reason,
                 "pages": {
