@@ -160,6 +160,7 @@ def test_a_stream_that_fails_after_its_beginning_ends_with_an_error_that_clients
 def test_a_turn_of_a_thread_that_fails_can_be_sent_again_and_one_at_a_time_is_generated(server):
     first = send(server, HI | {"thread": {"type": "create"}}).json()
     following = HI | {"thread": {"type": "continue", "previous_message_id": first["id"]}}
+    assert send(server, following | {"diagnostics": {"previous_message_id": 7}}).status_code == 400
     broken = {"site": "forward", "at": 1}
     assert server.http.post("/debug/fault", json=broken, headers=server.as_operator).status_code == 200
     assert send(server, following).status_code == 500

@@ -91,8 +91,9 @@ def messages_router(context: Context) -> APIRouter:
             fields.setdefault("prompt_cache_key", session[:256])
         before = threads.find(body, context.desk.home(key, None).owner)
         prepared = await run_in_threadpool(prepare, fields, body, before, key)
-        job = held(prepared, before)
-        writer = MessagesWriter(job, context, telling(prepared, request))
+        told = telling(prepared, request)
+        job = held(prepared, before)  # from here on the turn before is in flight
+        writer = MessagesWriter(job, context, told)
         try:
             with prepared.said.names.telling():
                 return await answer(context, request, job, writer)
