@@ -101,10 +101,10 @@ def _extended(context: Context, prompt: Conversed, prefill: str) -> Conversed:
     tokenizer = context.engine.tokenizer
     ids = tokenizer.encode(prefill, parse_special=False)
     spelled = "\n" + prefill
-    return replace(
-        prompt,
-        transcript=prompt.transcript.with_text(ids, prefill),
-        offsets=None,
+    return Conversed(
+        prompt.transcript.with_text(ids, prefill),
+        kept=prompt.kept,
+        broken_at=prompt.broken_at,
         spells_controls=prompt.spells_controls or bool(tokenizer.last_control_before(spelled, len(spelled))),
         header=prompt.header + len(prefill),
     )
