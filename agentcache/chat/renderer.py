@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 
 from agentcache.chat.guard import ControlGuard, GuardedText
 from agentcache.chat.messages import Message, normalize_messages, normalize_tools
+from agentcache.chat.segments import Encoded, Piece, SegmentMemory
 from agentcache.chat.shapes import TemplateShapes
 from agentcache.chat.splice import (
     ChatInput,
@@ -113,12 +115,26 @@ class RenderedText:
 
     text: str
     _guarded: GuardedText = field(repr=False)
-    _tokenizer: Tokenizer = field(repr=False)
+    _segments: SegmentMemory = field(repr=False)
+    _root: bytes = b""
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._segments.tokenizer
 
     @property
     def spells_controls(self) -> bool:
         """Whether typed text looks like control tokens: equal texts are then not always equal tokens."""
         return self._guarded.aliased is not None
+
+    def encoded(self) -> Encoded:
+        """Ids, and where each begins in ``text``; long pieces that the namespace has sent before are looked up."""
+        if self._guarded.aliased is None:
+            return self._segments.encode(self._root, self.text)
+        ids, offsets = self.encode()
+        whole = Encoded()
+        whole.add(Piece(array("I", ids), array("I", [start for start, _ in offsets])), 0)
+        return whole
 
     def encode(self) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids and their character offsets ``[start, end)`` in ``text``."""
@@ -210,6 +226,7 @@ class ChatRenderer:
         clock: Clock = datetime.datetime.now,
     ) -> None:
         self.tokenizer = tokenizer
+        self._segments = SegmentMemory(tokenizer)
         self._allow_special_tokens = allow_special_tokens
         self._clock = clock
         own = template if template is not None else tokenizer.chat_template
@@ -261,10 +278,15 @@ class ChatRenderer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         template_kwargs: Mapping[str, Any] | None = None,
+        root: bytes = b"",
     ) -> RenderedText:
-        """As ``render``, but tokenising only what is asked for: a turn of a long conversation tokenises its own text."""
+        """As ``render``, but tokenising only what is asked for: a turn of a long conversation tokenises its own text.
+
+        Args:
+            root: see ``ChatInput``.
+        """
         frame = self._frame(normalize_tools(tools), template_kwargs)
-        return self._rendered(frame, normalize_messages(messages), add_generation_prompt)
+        return self._rendered(frame, normalize_messages(messages), add_generation_prompt, root)
 
     def render_around(self, chat: ChatInput, replies: Mapping[int, Sequence[str]]) -> TextAround | None:
         """What the template writes around the messages ``replies``, whatever is in them; ``None`` where it cannot be told.
@@ -301,9 +323,11 @@ class ChatRenderer:
         frame = self._frame(normalize_tools(chat.tools), chat.template_kwargs)
         return frame.template.molds.opening(frame.variables) if chat.add_generation_prompt else ""
 
-    def _rendered(self, frame: _Frame, messages: list[Message], add_generation_prompt: bool) -> RenderedText:
+    def _rendered(
+        self, frame: _Frame, messages: list[Message], add_generation_prompt: bool, root: bytes = b""
+    ) -> RenderedText:
         guarded = self._text(frame, messages, add_generation_prompt)
-        return RenderedText(guarded.text, guarded, self.tokenizer)
+        return RenderedText(guarded.text, guarded, self._segments, root)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Token ids of a raw prompt; see ``Tokenizer.encode_prompt``."""

@@ -39,12 +39,17 @@ Render = Callable[[Sequence[Message], "list[dict[str, Any]] | None", bool, Mappi
 
 @dataclass(frozen=True)
 class ChatInput:
-    """What a chat template renders: one request's conversation."""
+    """What a chat template renders: one request's conversation.
+
+    Attributes:
+        root: its namespace, whose texts are tokenised once; without one nothing is remembered.
+    """
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None = None
     template_kwargs: Mapping[str, Any] | None = None
     add_generation_prompt: bool = True
+    root: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -21,28 +22,49 @@ from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request
 from agentcache.server.reply import answer
 from agentcache.server.turns import chat_turn, named_session
+from agentcache.sessions.transcript import Mark
 from agentcache.sessions.transcript import Prompt as Conversation
 
 if TYPE_CHECKING:
     from agentcache.chat.tokenizer import Tokenizer
 
 
-def token_spans(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
-    """Characters ``[start, end)`` of ``text`` that each token stands for; tokens that share a character share its span."""
+def token_spans(tokenizer: Tokenizer, prompt: Conversation) -> list[tuple[int, int]]:
+    """Characters ``[start, end)`` of the prompt's text that each token stands for.
+
+    Tokens that share a character share its span.  A control token that was drawn and is not part of the text stands for
+    nothing; where a known reply begins or ends, text and tokens are known to meet.
+    """
+    ids, text = prompt.ids, prompt.transcript.text
+    marks = [mark for reply in prompt.transcript.replies for mark in (reply.start, reply.end)]
+    borders = sorted({Mark(0, 0), *marks, prompt.kept, prompt.transcript.mark})
+    spans: list[tuple[int, int]] = []
+    for begin, end in pairwise(borders):
+        piece = text[begin.characters : end.characters]
+        place = begin.characters
+        spans += [
+            (place + first, place + last) for first, last in _spans(tokenizer, ids[begin.tokens : end.tokens], piece)
+        ]
+    return spans
+
+
+def _spans(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     spans: list[tuple[int, int]] = []
-    waiting: list[int] = []
+    waiting = 0
     place = 0
-    for index, token in enumerate(ids):
-        waiting.append(index)
-        characters = len(decoder.decode(tokenizer.token_bytes(token)))
-        if characters == 0 and tokenizer.token_bytes(token):
+    for token in ids:
+        waiting += 1
+        spelled = tokenizer.token_bytes(token)
+        characters = decoder.decode(spelled)
+        if spelled and not characters:
             continue
-        end = min(place + characters, len(text))
-        spans += [(place, end)] * len(waiting)
-        waiting.clear()
+        shown = not tokenizer.is_special(token) or text.startswith(characters, place)
+        end = min(place + len(characters), len(text)) if shown else place
+        spans += [(place, end)] * waiting
+        waiting = 0
         place = end
-    return spans + [(place, len(text))] * len(waiting)
+    return spans + [(place, len(text))] * waiting
 
 
 def chat_router(context: Context) -> APIRouter:
@@ -82,9 +104,7 @@ def chat_router(context: Context) -> APIRouter:
             body = check(RenderBody, parse_object(raw))
             context.check_model(body.model)
             prompt = converse(context, body, context.root(api_key(request), body.cache_salt))
-            if prompt.offsets is not None:
-                return prompt, prompt.offsets
-            return prompt, token_spans(engine.tokenizer, prompt.ids, prompt.transcript.text)
+            return prompt, token_spans(engine.tokenizer, prompt)
 
         prompt, offsets = await run_in_threadpool(prepare_render)
         return JSONResponse(

@@ -33,6 +33,7 @@ def converse(context: Context, chat: ChatPrompt, root: bytes) -> Prompt:
         normalize_tools(chat.tools),
         chat.chat_template_kwargs,
         chat.add_generation_prompt is not False,
+        root,
     )
     return recall(context.desk.known, root, asked, messages, context.engine.renderer)
 

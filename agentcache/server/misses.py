@@ -106,8 +106,8 @@ def break_finding(session_id: str, miss: Mapping[str, Any], before: Transcript, 
 
 def character_of(prompt: Prompt, token: int, tokenizer: Tokenizer) -> int:
     """The character of the prompt's text at which ``token`` begins."""
-    if prompt.offsets is not None and token < len(prompt.offsets):
-        return prompt.offsets[token][0]
+    if prompt.encoded is not None and token < len(prompt.encoded.ids):
+        return prompt.encoded.start(token)
     marks = [mark for reply in prompt.transcript.replies for mark in (reply.start, reply.end)]
     start, character = max((mark for mark in (*marks, prompt.kept) if mark.tokens <= token), default=Mark(0, 0))
     ids = prompt.transcript.ids[start:token].tolist()

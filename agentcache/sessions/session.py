@@ -265,7 +265,7 @@ class TurnInFlight:
         if session.head.raw:
             self.prompt = Prompt(Transcript(before.ids + self.new_ids), kept=before.mark)
             return self.prompt
-        chat = ChatInput(self.all_messages, session.head.tools, template_kwargs)
+        chat = ChatInput(self.all_messages, session.head.tools, template_kwargs, root=session.home.root)
         self.prompt = continue_chat(before, chat, renderer) if session.turns else render_fresh(renderer, chat)
         return self.prompt
 

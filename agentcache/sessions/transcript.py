@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from agentcache.chat.renderer import ChatRenderer, RenderedText, encode_aliased_behind, encode_behind
 from agentcache.chat.replies.pieces import ReplyMessage
+from agentcache.chat.segments import Encoded
 from agentcache.chat.splice import ChatInput, TextAround
 from agentcache.chat.text import common_length
 from agentcache.chat.tokenizer import Tokenizer
@@ -133,7 +134,7 @@ class Prompt:
         transcript: all of it.
         kept: how much was taken over from what was known.
         broken_at: the character at which the template stopped repeating its own beginning; ``None`` when it did repeat it.
-        offsets: characters ``[start, end)`` of each token, where they are known.
+        encoded: where each token begins, if all of it was just tokenised.
         spells_controls: typed text in it looks like control tokens, so that its text does not name its tokens.
         header: characters of generation prompt that it ends with, as far as that can be told.
     """
@@ -141,7 +142,7 @@ class Prompt:
     transcript: Transcript
     kept: Mark = _NOTHING
     broken_at: int | None = None
-    offsets: list[tuple[int, int]] | None = field(default=None, repr=False)
+    encoded: Encoded | None = field(default=None, repr=False)
     spells_controls: bool = False
     header: int = 0
 
@@ -152,9 +153,9 @@ class Prompt:
 
 def fresh_prompt(rendered: RenderedText) -> Prompt:
     """The prompt of a conversation of which nothing is known."""
-    ids, offsets = rendered.encode()
-    transcript = Transcript(array("I", ids), rendered.text)
-    return Prompt(transcript, offsets=offsets, spells_controls=rendered.spells_controls)
+    encoded = rendered.encoded()
+    transcript = Transcript(encoded.ids, rendered.text)
+    return Prompt(transcript, encoded=encoded, spells_controls=rendered.spells_controls)
 
 
 def render_fresh(renderer: ChatRenderer, chat: ChatInput) -> Prompt:
@@ -171,6 +172,7 @@ def render(renderer: ChatRenderer, chat: ChatInput) -> RenderedText:
         tools=chat.tools,
         add_generation_prompt=chat.add_generation_prompt,
         template_kwargs=chat.template_kwargs,
+        root=chat.root,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from tokenizers import models
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
 from agentcache.chat.messages import normalize_messages
+from agentcache.chat.segments import Encoded, Piece
 from agentcache.engine.bounds import Bounds, check_request
 from agentcache.engine.loop import EngineInfo
 from agentcache.engine.stats import EngineStats, Metrics
@@ -47,6 +49,9 @@ class ByteTokenizer:
     def decode(self, ids, *, skip_special_tokens=True, shown=frozenset()):
         return bytes(i for i in ids if i < 256).decode("utf-8", "replace")
 
+    def is_special(self, token):
+        return False
+
     def token_bytes(self, token):
         return bytes([token]) if token < 256 else b""
 
@@ -60,6 +65,11 @@ class Rendered:
     def token_ids(self):
         return list(self.text.encode())
 
+    def encoded(self):
+        whole = Encoded()
+        whole.add(Piece(array("I", self.token_ids), array("I", range(len(self.text)))), 0)
+        return whole
+
     def encode(self):
         return self.token_ids, [(i, i + 1) for i in range(len(self.text))]
 
@@ -70,7 +80,7 @@ class Rendered:
 class PlainRenderer:
     tokenizer = ByteTokenizer()
 
-    def render_text(self, messages, *, tools=None, add_generation_prompt=True, template_kwargs=None):
+    def render_text(self, messages, *, tools=None, add_generation_prompt=True, template_kwargs=None, root=b""):
         asked = normalize_messages(messages)
         return Rendered("".join(f"{message['role']}:{message['content']}\n" for message in asked))
 
