@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.server.bodies import ChatBody
 from agentcache.server.context import Context
-from agentcache.server.conversations import converse
+from agentcache.server.conversations import begun, converse
 from agentcache.server.endings import Namespace, PromptEnding
 from agentcache.server.job import Job, Prompt, new_id
-from agentcache.server.misses import Asked
+from agentcache.server.misses import Asked, Read
 from agentcache.server.params import sampling_params
 from agentcache.server.reply_plan import wanted
 
 
-def chat_job(context: Context, body: ChatBody, key: str | None) -> Job:
+def chat_job(context: Context, body: ChatBody, key: str | None, beginning: str = "") -> Job:
     """Render, tokenise, and plan the reply.  Takes a while for a long conversation: not on the event loop.
+
+    Args:
+        beginning: of the reply, which goes on from there; the reply that is known later is all of it.
 
     Raises:
         ApiError, RequestError, ChatTemplateError: what is wrong with the request.
@@ -26,8 +30,20 @@ def chat_job(context: Context, body: ChatBody, key: str | None) -> Job:
     job_id = new_id()
     reading = context.planner.reading(want, prompt.transcript.text, job_id)
     params = context.planner.params(params, want, reading)
-    asked = Asked(prompt, body.messages, body.tools, body.chat_template_kwargs, reading.read)
+    read: Read = reading.read
+    if beginning:
+        prompt, read = begun(context, prompt, beginning), _from_its_beginning(read, beginning)
+    asked = Asked(prompt, body.messages, body.tools, body.chat_template_kwargs, read)
     space = Namespace(key, home.root, body.cache_salt)
     ending = PromptEnding(context, space, [asked], "transcript" if prompt.kept.tokens else "template")
     prompts = [Prompt(prompt.ids, prompt.transcript.text)]
     return Job(body, prompts, params, home.root, home.owner, ending, reading=reading, id=job_id)
+
+
+def _from_its_beginning(read: Read, beginning: str) -> Read:
+    def read_all(choice: int, text: str) -> ReplyMessage:
+        reply = read(choice, text)
+        reply.content = beginning + reply.content
+        return reply
+
+    return read_all

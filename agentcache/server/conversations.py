@@ -38,6 +38,24 @@ def converse(context: Context, chat: ChatPrompt, root: bytes) -> Prompt:
     return recall(context.desk.known, root, asked, messages, context.engine.renderer)
 
 
+def begun(context: Context, prompt: Prompt, beginning: str) -> Prompt:
+    """``prompt`` with the beginning of its reply given; control tokens that it spells are text.
+
+    ::
+
+        prompt   [ messages, generation prompt ][ beginning ] -> the reply goes on
+    """
+    tokenizer = context.engine.tokenizer
+    spelled = "\n" + beginning
+    return replace(
+        prompt,
+        transcript=prompt.transcript.with_text(tokenizer.encode(beginning, parse_special=False), beginning),
+        encoded=None,
+        spells_controls=prompt.spells_controls or bool(tokenizer.last_control_before(spelled, len(spelled))),
+        header=prompt.header + len(beginning),
+    )
+
+
 def recall(
     known: KnownTranscripts, root: bytes, chat: ChatInput, messages: Sequence[Message], renderer: ChatRenderer
 ) -> Prompt:  # fmt: skip

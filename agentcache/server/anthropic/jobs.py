@@ -6,19 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.server.anthropic.checks import refuse
 from agentcache.server.anthropic.names import TOO_LONG
 from agentcache.server.anthropic.translate import Conversation
 from agentcache.server.bodies import ChatBody
 from agentcache.server.chat_jobs import chat_job
 from agentcache.server.context import Context
-from agentcache.server.conversations import converse
-from agentcache.server.endings import Namespace, PromptEnding
+from agentcache.server.conversations import begun, converse
 from agentcache.server.errors import ApiError
-from agentcache.server.job import Job, Prompt
-from agentcache.server.misses import Asked
-from agentcache.sessions.transcript import Prompt as Conversed
+from agentcache.server.job import Job
 
 Made = TypeVar("Made")
 
@@ -53,9 +49,9 @@ def message_job(context: Context, chat: ChatBody, said: Conversation, key: str |
     Raises:
         ApiError, RequestError, ChatTemplateError: what is wrong with the request.
     """
-    job = chat_job(context, chat, key)
+    job = chat_job(context, chat, key, said.prefill or "")
     if said.prefill is not None:
-        job = _prefilled(context, chat, said.prefill, key, job)
+        _check_prefilled(job)
     if not generate:
         job = replace(job, params=replace(job.params, max_tokens=0, grammar=None))
     return job
@@ -69,45 +65,15 @@ def count(context: Context, chat: ChatBody, said: Conversation, key: str | None)
     """
     context.check_model(chat.model)
     prompt = converse(context, chat, context.root(key, chat.cache_salt))
-    return len(prompt.ids if said.prefill is None else _extended(context, prompt, said.prefill).ids)
+    return len((prompt if said.prefill is None else begun(context, prompt, said.prefill)).ids)
 
 
-def _prefilled(context: Context, chat: ChatBody, prefill: str, key: str | None, job: Job) -> Job:
-    """``job`` with the beginning of its reply given::
-
-    prompt   [ messages, generation prompt ][ prefill ] -> reply goes on
-    """
+def _check_prefilled(job: Job) -> None:
     if job.params.grammar is not None:
         why = "ends with the beginning of the reply, which forced calls and formats of the reply do not allow"
         raise refuse("messages", f"{why}; expected a user's message at the end")
     if job.reading.in_reasoning:
         raise refuse("messages", "ends with the beginning of the reply, and this model's replies begin with thinking")
-    home = context.desk.home(key, chat.cache_salt)
-    prompt = _extended(context, converse(context, chat, home.root), prefill)
-
-    def read(choice: int, text: str) -> ReplyMessage:
-        """The message as it comes back: with its beginning."""
-        reply = job.reading.read(choice, text)
-        reply.content = prefill + reply.content
-        return reply
-
-    asked = Asked(prompt, chat.messages, chat.tools, chat.chat_template_kwargs, read)
-    source = "transcript" if prompt.kept.tokens else "template"
-    ending = PromptEnding(context, Namespace(key, home.root, chat.cache_salt), [asked], source)
-    return replace(job, prompts=[Prompt(prompt.ids, prompt.transcript.text)], ending=ending)
-
-
-def _extended(context: Context, prompt: Conversed, prefill: str) -> Conversed:
-    tokenizer = context.engine.tokenizer
-    ids = tokenizer.encode(prefill, parse_special=False)
-    spelled = "\n" + prefill
-    return Conversed(
-        prompt.transcript.with_text(ids, prefill),
-        kept=prompt.kept,
-        broken_at=prompt.broken_at,
-        spells_controls=prompt.spells_controls or bool(tokenizer.last_control_before(spelled, len(spelled))),
-        header=prompt.header + len(prefill),
-    )
 
 
 def too_long(job: Job, context: Context) -> ApiError:
