@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 from agentcache.cache.manager import CacheManager
@@ -20,6 +21,7 @@ from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.bounds import Bounds
 from agentcache.engine.core import EngineCore
 from agentcache.engine.loop import AsyncEngine, EngineInfo
+from agentcache.engine.streams import OutputStream
 from agentcache.model.hub import resolve_model
 from agentcache.request import Output, Sequence, TokenLogprob
 from agentcache.scheduler.plan import StepPlan, StepResult
@@ -52,17 +54,26 @@ class RestingRunner:
 
 @dataclass(slots=True)
 class TimedCore(EngineCore):
-    """Notes when it got each request, and when it had finished it: (seconds, seconds) of the machine's monotonic clock."""
+    """Notes when it had finished each request, in seconds of the machine's monotonic clock."""
 
-    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
 
     def _end(self, sequence: Sequence, output: Output) -> None:
         EngineCore._end(self, sequence, output)
-        name = sequence.request.request_id
-        self.times[name.partition("-")[0]] = (sequence.request.arrival, time.monotonic())
+        self.ended[sequence.request.request_id] = time.monotonic()
 
 
-def make_engine(settings: Settings, step_s: float) -> tuple[AsyncEngine, TimedCore]:
+class TimedEngine(AsyncEngine):
+    """Notes when the HTTP side handed each request over; it may then wait for a step to end."""
+
+    handed_over: dict[str, float]
+
+    def submit(self, *args: Any, **kwargs: Any) -> OutputStream:
+        self.handed_over[kwargs["request_id"]] = time.monotonic()
+        return super().submit(*args, **kwargs)
+
+
+def make_engine(settings: Settings, step_s: float) -> tuple[TimedEngine, TimedCore]:
     tokenizer = Tokenizer.from_folder(resolve_model(settings.model, default_home()).folder)
     words = tokenizer.encode(Path(__file__).read_text("utf-8"))
     core = TimedCore(
@@ -74,9 +85,10 @@ def make_engine(settings: Settings, step_s: float) -> tuple[AsyncEngine, TimedCo
         seeds=random.Random(0),
     )
     info = EngineInfo("resting", CONTEXT, PAGE, PAGES, VOCAB, settings.max_running, CONTEXT, 0, "none")
-    engine = AsyncEngine(
+    engine = TimedEngine(
         core, info=info, settings=settings, tokenizer=tokenizer, renderer=ChatRenderer(tokenizer), root_base=("bench",)
     )
+    engine.handed_over = {}
     return engine, core
 
 
@@ -87,7 +99,8 @@ def main(step_ms: float, times_file: str) -> None:
     server = Server(create_app(engine, settings), settings)
     server.on_listening = lambda: print(address_of(listener), flush=True)
     server.run(sockets=[listener])
-    Path(times_file).write_text(json.dumps(core.times), "utf-8")
+    times = {name.partition("-")[0]: (engine.handed_over[name], ended) for name, ended in core.ended.items()}
+    Path(times_file).write_text(json.dumps(times), "utf-8")
 
 
 if __name__ == "__main__":
