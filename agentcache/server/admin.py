@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -43,18 +44,23 @@ def models_router(context: Context) -> APIRouter:
     info = context.engine.info
 
     def model_card() -> dict[str, Any]:
+        """OpenAI's fields and Anthropic's: their clients ask the same route."""
         return {
             "id": info.model_name,
             "object": "model",
             "created": info.created,
             "owned_by": "agentcache",
+            "type": "model",
+            "display_name": info.model_name,
+            "created_at": datetime.fromtimestamp(info.created, timezone.utc).isoformat().replace("+00:00", "Z"),
             "max_model_len": info.max_model_len,
             "page_size": info.page_size,
         }
 
     @router.get("/v1/models", summary="The served model")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [model_card()]}
+        name = info.model_name
+        return {"object": "list", "data": [model_card()], "first_id": name, "last_id": name, "has_more": False}
 
     @router.get("/v1/models/{model_id:path}", summary="One model")
     async def model(model_id: str) -> dict[str, Any]:

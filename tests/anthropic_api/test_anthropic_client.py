@@ -104,3 +104,9 @@ def test_a_thread_sends_only_what_is_new_and_reads_the_rest_from_the_cache(clien
         model=MODEL, system=SYSTEM, tools=[TOOL], messages=list(thread.messages)[:-1]
     )
     assert whole.input_tokens == prompt_tokens(third.usage)
+
+
+def test_the_served_model_is_listed(client):
+    (listed,) = client.models.list(limit=5)
+    assert (listed.id, listed.type, listed.display_name) == (client.models.retrieve(listed.id).id, "model", listed.id)
+    assert listed.created_at.year >= 1970
