@@ -94,15 +94,15 @@ class KnownTranscripts:
             return
         new = _Held(transcript)
         endings = [_Ending(new, index) for index in range(len(transcript.replies))]
-        keys = [] if text_root is None else list(_text_keys(text_root, transcript))
+        keys = [] if text_root is None else _text_keys(text_root, transcript)
         with self._lock:
             self._held[id(new)] = new
             self._tokens += len(transcript)
             same: set[int] = set()
             for ending in reversed(endings):
                 self._name(names[transcript.replies[ending.index].message + 1], ending, same)
-            for key, ending in zip(keys, endings, strict=False):
-                self._spell(key, ending)
+            for index, key in keys:
+                self._spell(key, endings[index])
             while self._tokens > self._max_tokens:
                 self._drop(next(iter(self._held.values())))
 
@@ -222,11 +222,17 @@ def _usable(ending: _Ending, reasoning: Sequence[str]) -> int:
     return ending.index + 1
 
 
-def _text_keys(root: bytes, transcript: Transcript) -> Iterator[tuple[bytes, bytes]]:
-    """A key for the text up to the end of each reply."""
+def _text_keys(root: bytes, transcript: Transcript) -> list[tuple[int, tuple[bytes, bytes]]]:
+    """The index of each reply with a key for the text up to its end.
+
+    A reply without text has none, whatever tokens it is of: the text up to its end is that of its own prompt.
+    """
     running = xxh3_128()
     done = 0
-    for reply in transcript.replies:
+    keys = []
+    for index, reply in enumerate(transcript.replies):
         running.update(transcript.text[done : reply.end.characters].encode())
         done = reply.end.characters
-        yield root, running.digest()
+        if reply.end.characters > reply.start.characters:
+            keys.append((index, (root, running.digest())))
+    return keys

@@ -52,6 +52,10 @@ def make(api, input="hello", **fields):
     return api.create(input, **{"tools": TOOLS, "max_output_tokens": 400, **fields})
 
 
+def user(content):
+    return {"role": "user", "content": content}
+
+
 def results_of(response):
     kinds = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
     calls = [item for item in response["output"] if item["type"] in kinds]
@@ -130,3 +134,16 @@ def test_stop_strings_and_logprobs_agree(model, api):
     assert "".join(entry["token"] for entry in part["logprobs"]).startswith("one two")
     events = api.stream("hello", max_output_tokens=400, **asked)
     assert lasting(events[-1]["response"]) == lasting(made)
+
+
+def test_a_reply_of_tokens_without_text_is_no_part_of_the_prompt_that_is_sent_again(model):
+    """Control tokens are not shown, so that the text up to the end of such a reply is that of its prompt."""
+    model.says("<|im_start|><|im_start|>told")
+    for path, fields, length in (
+        ("/v1/responses", {"input": "no text", "max_output_tokens": 1}, "input_tokens"),
+        ("/v1/chat/completions", {"messages": [user("no text")], "max_tokens": 1}, "prompt_tokens"),
+        ("/v1/messages", {"messages": [user("no text")], "max_tokens": 1}, None),
+    ):
+        answers = [model.server.http.post(path, json=fields | {"temperature": 0}).json() for _ in range(3)]
+        assert len({answer["agentcache"]["prompt_tokens"] for answer in answers}) == 1, answers
+        assert length is None or answers[0]["usage"][length] == answers[0]["agentcache"]["prompt_tokens"]
