@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.server.bodies import ChatBody
 from agentcache.server.context import Context
@@ -10,14 +12,18 @@ from agentcache.server.endings import Namespace, PromptEnding
 from agentcache.server.job import Job, Prompt, new_id
 from agentcache.server.misses import Asked, Read
 from agentcache.server.params import sampling_params
+from agentcache.server.reading import Arguments
 from agentcache.server.reply_plan import wanted
 
 
-def chat_job(context: Context, body: ChatBody, key: str | None, beginning: str = "") -> Job:
+def chat_job(
+    context: Context, body: ChatBody, key: str | None, *, beginning: str = "", arguments: Arguments | None = None
+) -> Job:
     """Render, tokenise, and plan the reply.  Takes a while for a long conversation: not on the event loop.
 
     Args:
         beginning: of the reply, which goes on from there; the reply that is known later is all of it.
+        arguments: of calls, as the endpoint tells them; as they were written unless it has its own way.
 
     Raises:
         ApiError, RequestError, ChatTemplateError: what is wrong with the request.
@@ -28,7 +34,7 @@ def chat_job(context: Context, body: ChatBody, key: str | None, beginning: str =
     home = context.desk.home(key, body.cache_salt)
     prompt = converse(context, body, home.root)
     job_id = new_id()
-    reading = context.planner.reading(want, prompt.transcript.text, job_id)
+    reading = replace(context.planner.reading(want, prompt.transcript.text, job_id), arguments=arguments)
     params = context.planner.params(params, want, reading)
     read: Read = reading.read
     if beginning:

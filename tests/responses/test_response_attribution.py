@@ -16,7 +16,8 @@ from agentcache.chat.replies.reader import ReplyReader
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.request import FinishReason, TokenLogprob
 from agentcache.server.generation import Delta
-from agentcache.server.responses.attribution import TokenPieces, reasoning_tokens
+from agentcache.server.reading import reasoning_tokens
+from agentcache.server.responses.attribution import TokenPieces
 
 TAGS = ("<think>", "</think>")
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from agentcache.chat.replies.formats import choose_format
 from agentcache.chat.replies.pieces import CallArguments, CallStart, Content, Reasoning
 from agentcache.chat.replies.reader import ReplyReader
-from agentcache.server.responses.output import OutputItems, free_text
-from agentcache.server.responses.tools import Toolbox, read_tools
+from agentcache.server.responses.output import OutputItems
+from agentcache.server.responses.tools import Toolbox, free_text, read_tools
 
 EVENT = TypeAdapter(ResponseStreamEvent)
 TOOLS = read_tools(
@@ -129,8 +129,11 @@ def test_calls_are_named_as_the_client_named_its_tools():
 
 def test_free_text_of_odd_arguments_is_what_was_written():
     assert free_text('{"input": "a"}') == "a"
-    for odd in ('{"input": 1}', '{"other": "a"}', "[1]", "not json", '{"input": "a'):
+    for odd in ('{"input": 1}', '{"other": "a"}', "[1]", "not json", '{"inp'):
         assert free_text(odd) == odd
+    for cut in ('{"input": "a', '{"input": "a"', '{"input": "a\\u00', '{"input": "a"} and more'):
+        assert free_text(cut) == "a"
+    assert free_text('{"input": "\\ud83d"}') == "\ufffd"  # half a pair can be sent to nobody
 
 
 def test_items_are_what_openai_says_a_response_holds():

@@ -147,3 +147,31 @@ def test_a_reply_of_tokens_without_text_is_no_part_of_the_prompt_that_is_sent_ag
         answers = [model.server.http.post(path, json=fields | {"temperature": 0}).json() for _ in range(3)]
         assert len({answer["agentcache"]["prompt_tokens"] for answer in answers}) == 1, answers
         assert length is None or answers[0]["usage"][length] == answers[0]["agentcache"]["prompt_tokens"]
+
+
+ODD = (
+    '{"input": "\\ud83d"}', '{"input": "a', '{"other": 1}', '{"city" : "R\\u00f8ros", "n": 1.0}', '{"city": "R\\u00',
+    "{bad json", "null", '"text"', "[1]", "{}", "{",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["weather", "patch"])
+@pytest.mark.parametrize("arguments", ODD)
+def test_calls_that_are_cut_or_odd_are_known_again_by_what_their_client_was_told(model, name, arguments):
+    """Wherever a client keeps the history: it sends back what it got, which need not be what was written."""
+    model.says(f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}')
+    asked = {"input": [user("odd")], "tools": TOOLS, "temperature": 0, "max_output_tokens": 40}
+    first = make(Responses(model.server), **asked)
+    (call,) = first["output"]
+    after = make(Responses(model.server), **asked | {"input": [user("odd"), call, *results_of(first)]})
+    anthropics = [{"name": "weather", "input_schema": CITY}, {"name": "patch", "input_schema": CITY}]
+    sent = {"messages": [user("odd")], "tools": anthropics, "temperature": 0, "max_tokens": 40}
+    told = model.server.http.post("/v1/messages", json=sent).json()
+    (block,) = told["content"]
+    result = {"type": "tool_result", "tool_use_id": block["id"], "content": "ok"}
+    sent["messages"] += [{"role": "assistant", "content": [block]}, {"role": "user", "content": [result]}]
+    following = model.server.http.post("/v1/messages", json=sent).json()
+    for answer, before in ((after, first), (following, told)):
+        known = before["agentcache"]["prompt_tokens"] + before["usage"]["output_tokens"] - 1
+        assert answer["agentcache"]["source"] == "transcript"
+        assert answer["agentcache"]["cached_tokens"] >= known

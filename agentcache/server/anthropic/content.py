@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentcache.chat.replies.pieces import CallArguments, CallStart, Content, Piece, Reasoning
-from agentcache.server.anthropic.call_input import CallInput
+from agentcache.server.call_input import CallInput
 
 Event = dict[str, Any]
 

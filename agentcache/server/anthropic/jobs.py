@@ -10,6 +10,7 @@ from agentcache.server.anthropic.checks import refuse
 from agentcache.server.anthropic.names import TOO_LONG
 from agentcache.server.anthropic.translate import Conversation
 from agentcache.server.bodies import ChatBody
+from agentcache.server.call_input import as_object
 from agentcache.server.chat_jobs import chat_job
 from agentcache.server.context import Context
 from agentcache.server.conversations import begun, converse
@@ -49,7 +50,7 @@ def message_job(context: Context, chat: ChatBody, said: Conversation, key: str |
     Raises:
         ApiError, RequestError, ChatTemplateError: what is wrong with the request.
     """
-    job = chat_job(context, chat, key, said.prefill or "")
+    job = chat_job(context, chat, key, beginning=said.prefill or "", arguments=_told)
     if said.prefill is not None:
         _check_prefilled(job)
     if not generate:
@@ -66,6 +67,10 @@ def count(context: Context, chat: ChatBody, said: Conversation, key: str | None)
     context.check_model(chat.model)
     prompt = converse(context, chat, context.root(key, chat.cache_salt))
     return len((prompt if said.prefill is None else begun(context, prompt, said.prefill)).ids)
+
+
+def _told(_: str, arguments: str) -> str:
+    return as_object(arguments)
 
 
 def _check_prefilled(job: Job) -> None:

@@ -105,7 +105,7 @@ def ask(context: Context, store: ResponseStore, body: ResponseBody, key: str | N
     """
     conversation = read_conversation(context, store, body, key)
     try:
-        job = chat_job(context, conversation.chat, key)
+        job = chat_job(context, conversation.chat, key, arguments=conversation.toolbox.arguments)
         comparison = _comparison(context, store, body, conversation, key)
     except (ApiError, RequestError) as error:
         raise conversation.fields.error(error) from error

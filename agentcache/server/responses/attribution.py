@@ -98,21 +98,3 @@ def _spelling(tokens: Sequence[_Spelled], text: str) -> list[TokenLogprob]:
     while start and not tokens[start - 1].text:  # the first bytes of a character come without text
         start -= 1
     return [token.entry for token in tokens[start:end]]
-
-
-def reasoning_tokens(text: str, token_ids: Sequence[int], tags: tuple[str, str], spelling: TextStream) -> int:
-    """How many tokens a reply spent on reasoning, its tags included: all, where it was cut before it ended.
-
-    Args:
-        text: of the reply, which reasons.
-        spelling: a fresh stream of the tokens' text, as the reply's was made.
-    """
-    close = text.find(tags[1])
-    if close < 0:
-        return len(token_ids)
-    end, place = close + len(tags[1]), 0
-    for count, token in enumerate(token_ids, start=1):
-        place += len(spelling.push(token).text)
-        if place >= end:
-            return count
-    return len(token_ids)

@@ -8,7 +8,6 @@ What one reply consisted of comes back as several items, and becomes one message
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from uuid import uuid4
 from agentcache.chat.replies.pieces import ReplyMessage, ToolCall
 from agentcache.server.chat_writer import message_json
 from agentcache.server.errors import ApiError, bad_field, shown
-from agentcache.server.responses.tools import INPUT, inner_name
+from agentcache.server.responses.tools import free_arguments, inner_name
 
 Item = dict[str, Any]
 Message = dict[str, Any]
@@ -130,7 +129,7 @@ class _Reader:
 
     def custom_tool_call(self, item: Mapping[str, Any], path: str) -> None:
         text = _string(item, "input", path)
-        self._call(item, path, json.dumps({INPUT: text}, ensure_ascii=False))
+        self._call(item, path, free_arguments(text))
 
     def call_output(self, item: Mapping[str, Any], path: str) -> None:
         call_id, output = _string(item, "call_id", path), item.get("output")

@@ -8,13 +8,12 @@ An item is opened by the first piece that belongs to it and closed by the first 
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentcache.chat.replies.pieces import CallStart, Content, Piece, Reasoning
-from agentcache.server.responses.tools import INPUT, Known, Toolbox
+from agentcache.server.responses.tools import Known, Toolbox, free_text
 
 Event = dict[str, Any]
 """Without its sequence number."""
@@ -232,13 +231,3 @@ class _CustomCall(_Call):
         text = free_text(self.text)
         yield self.event("custom_tool_call_input.delta", delta=text)
         yield self.event("custom_tool_call_input.done", input=text)
-
-
-def free_text(arguments: str) -> str:
-    """The input of a custom tool; arguments of another form as they were written."""
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    text = value.get(INPUT) if isinstance(value, dict) else None
-    return text if isinstance(text, str) else arguments

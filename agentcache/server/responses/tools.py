@@ -11,10 +11,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentcache.server.call_input import as_object
 from agentcache.server.errors import bad_field, shown
 
 INPUT = "input"
@@ -53,6 +55,10 @@ class Toolbox:
         """What the model calls ``inner``; a name that no tool has is a function's."""
         return self._known.get(inner) or Known("function", inner)
 
+    def arguments(self, inner: str, arguments: str) -> str:
+        """Those of a call of ``inner`` as they come back: of a custom tool, only its text is told."""
+        return free_arguments(free_text(arguments)) if self.known(inner).kind == "custom" else arguments
+
     def add(self, tool: Mapping[str, Any], path: str, group: Mapping[str, Any] | None = None) -> None:
         """
         Raises:
@@ -70,6 +76,21 @@ class Toolbox:
         self._known[inner] = Known(kind, name, namespace)
         self.chat.append(_chat_tool(tool, inner, group))
         self.paths.append(path)
+
+
+def free_text(arguments: str) -> str:
+    """The input of a custom tool, as far as it was written; arguments of another form as they are."""
+    try:
+        value = json.loads(as_object(arguments))
+    except (ValueError, RecursionError):
+        return arguments
+    text = value.get(INPUT)
+    return text if isinstance(text, str) else arguments
+
+
+def free_arguments(text: str) -> str:
+    """Arguments that a custom tool is called with."""
+    return json.dumps({INPUT: text}, ensure_ascii=False)
 
 
 def inner_name(name: str, namespace: str | None) -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentcache.chat.detokenizer import TextStream
 from agentcache.request import FinishReason
 from agentcache.server.chat_writer import message_json
 from agentcache.server.context import Context
@@ -14,7 +13,7 @@ from agentcache.server.errors import ApiError
 from agentcache.server.generation import Delta
 from agentcache.server.logprobs import chat_logprobs
 from agentcache.server.responses.ask import Asked
-from agentcache.server.responses.attribution import PlainPieces, TokenPieces, reasoning_tokens
+from agentcache.server.responses.attribution import PlainPieces, TokenPieces
 from agentcache.server.responses.output import OutputItems
 from agentcache.server.responses.shape import response_json, usage_json
 from agentcache.server.responses.store import KeptResponse, KeptTurn, ResponseStore, size_of
@@ -120,7 +119,7 @@ class ResponseWriter(Writer):
             "completed_at": None if cut else int(time.time()),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": self._output.json(),
-            "usage": usage_json(costs, self._reasoning_tokens(choice), cached=_keeps(report)),
+            "usage": usage_json(costs, self.reasoning_tokens(choice), cached=_keeps(report)),
             "agentcache": report,
         }
         if self._asked.body.kept:
@@ -140,13 +139,6 @@ class ResponseWriter(Writer):
             "alignment": report["alignment"] | {"share_points": points},
         }
         return named if comparison is None else named | {"comparison": comparison.detail}
-
-    def _reasoning_tokens(self, choice: Delta) -> int:
-        tags = self.job.reading.reasoning
-        if tags is None or not self.job.reading.read(0, choice.text).reasoning:
-            return 0
-        spelling = TextStream(self.context.engine.tokenizer, shown=self.job.params.shown_tokens)
-        return reasoning_tokens(choice.text, choice.token_ids, tags, spelling)
 
     def _keep(self, response: dict[str, Any], choice: Delta, prompt_tokens: int) -> None:
         conversation, output = self._asked.conversation, response["output"]

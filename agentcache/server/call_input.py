@@ -29,6 +29,12 @@ _LONGEST_NUMBER = 300
 _REPLACEMENT = "\\ufffd"
 
 
+def as_object(arguments: str) -> str:
+    """``arguments`` as a client gets them: always one JSON object."""
+    call = CallInput()
+    return call.push(arguments) + call.end()
+
+
 class CallInput:
     """Reads the arguments of one call, in any chunking."""
 
