@@ -56,6 +56,13 @@ class ChatWriter(ChoiceWriter):
             **self._finish(delta, calls=bool(reply.calls)),
         }
 
+    def usage(self) -> dict[str, Any]:
+        usage = super().usage()
+        if self.job.reading.reasoning is None:
+            return usage
+        reasoned = sum(self.reasoning_tokens(choice) for choice in self.choices)
+        return usage | {"completion_tokens_details": {"reasoning_tokens": reasoned}}
+
     def _finish(self, delta: Delta, *, calls: bool) -> dict[str, Any]:
         fields = self.finish_fields(delta)
         if calls and delta.finish_reason is FinishReason.STOP:

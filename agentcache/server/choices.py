@@ -51,6 +51,10 @@ class ChoiceWriter(Writer):
         reason = delta.finish_reason.value if delta.finish_reason else None
         return {"finish_reason": reason, "stop_reason": delta.stop_reason}
 
+    def usage(self) -> dict[str, Any]:
+        """``usage`` of what has finished."""
+        return self.costs().usage()
+
     # -- the envelope
 
     @property
@@ -62,7 +66,7 @@ class ChoiceWriter(Writer):
         answer = self._envelope(self.whole_object, [self._of(d, self.choice(d), d.token_ids) for d in self.choices])
         if self.job.body.return_token_ids:
             answer["prompt_token_ids"] = self.job.prompt_token_ids()
-        return answer | {"usage": costs.usage(), "agentcache": costs.cache_report(self.notes)}
+        return answer | {"usage": self.usage(), "agentcache": costs.cache_report(self.notes)}
 
     def events(self, deltas: Sequence[Delta]) -> Iterator[bytes]:
         return (event(chunk) for chunk in self._chunks(deltas))
@@ -84,7 +88,7 @@ class ChoiceWriter(Writer):
                 closing = self._chunk(delta, self.closing(delta))
                 yield closing | (self._cache_report() if done and not body.include_usage else {})
                 if done and body.include_usage:
-                    yield self._empty_chunk() | {"usage": self.costs().usage()} | self._cache_report()
+                    yield self._empty_chunk() | {"usage": self.usage()} | self._cache_report()
 
     def _chunk(self, delta: Delta, content: dict[str, Any], token_ids: Sequence[int] = ()) -> dict[str, Any]:
         return self._dressed(self._envelope(self.chunk_object, [self._of(delta, content, token_ids)]))

@@ -7,10 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agentcache.chat.detokenizer import TextStream
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
 from agentcache.server.generation import Delta
 from agentcache.server.job import Job
+from agentcache.server.reading import reasoning_tokens
 from agentcache.server.usage import Costs, Notes
 
 
@@ -60,6 +62,14 @@ class Writer(ABC):
         """Of what has finished."""
         reports = [choice.report for choice in self.choices if choice.report is not None]
         return Costs(reports, self.job.params.n, self.context.engine.info.page_size)
+
+    def reasoning_tokens(self, choice: Delta) -> int:
+        """How many tokens a choice spent on reasoning."""
+        tags = self.job.reading.reasoning
+        if tags is None or not self.job.reading.read(choice.choice, choice.text).reasoning:
+            return 0
+        spelling = TextStream(self.context.engine.tokenizer, shown=self.job.params.shown_tokens)
+        return reasoning_tokens(choice.text, choice.token_ids, tags, spelling)
 
     @property
     @abstractmethod

@@ -149,8 +149,12 @@ def thinker(tmp_path_factory):
 def test_reasoning_is_told_apart_and_calls_follow_it(thinker, opened):
     thinker.says(("" if opened else "<think>\n") + "is <tool_call> right?\n</think>\n\nYes. " + call("look", HARD))
     fields = {"tools": TOOLS, "chat_template_kwargs": {"enable_thinking": opened}}
-    message = thinker.whole(HELLO, **fields)["choices"][0]["message"]
+    whole = thinker.whole(HELLO, **fields)
+    message = whole["choices"][0]["message"]
     (put,) = thinker.streamed(HELLO, **fields)
+    spent = whole["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    thought = thinker.tokenizer.decode(thinker.runner.reply[:spent])
+    assert thought.rstrip().endswith("</think>") and thought.count("Yes") == 0
     assert message["reasoning_content"] == put["reasoning_content"]
     assert message["reasoning_content"].strip() == "is <tool_call> right?"
     assert message["content"] == put["content"]
