@@ -33,8 +33,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A worker for each core, four at most, each of which computes on one thread; tests/conftest.py shares files out to them.
+WORKERS := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
 test: lint
-	$(BIN)/python -m pytest -m "not long and not kernels and not browser"
+	$(BIN)/python -m pytest $(WORKERS) -m "not long and not kernels and not browser"
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence as Seq
 
 from agentcache.cache.pages import PageLoad
-from agentcache.request import Output, Request, SamplingParams, TokenLogprob
+from agentcache.request import Output, Request, SamplingParams, Sequence, TokenLogprob
 from agentcache.scheduler.plan import Chunk, StepPlan, StepResult
 
 VOCAB = 50
@@ -22,8 +22,9 @@ def fold(state: int, token: int) -> int:
     return zlib.crc32(token.to_bytes(4, "little"), state)
 
 
-def states(tokens: Seq[int]) -> list[int]:
-    out, state = [], 0
+def states(tokens: Seq[int], state: int = 0) -> list[int]:
+    """The state after each of ``tokens``, which follow ``state``."""
+    out = []
     for token in tokens:
         state = fold(state, token)
         out.append(state)
@@ -51,6 +52,8 @@ class ReplayRunner:
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.page_size = page_size
         self.slots: list[list[int | None]] = [[None] * page_size for _ in range(num_pages)]
+        self._known: dict[Sequence, tuple[list[int], list[int]]] = {}
+        """What was folded last for a sequence, and the states."""
         self.rows = 0
         self.steps = 0
         self.largest_step = 0
@@ -88,10 +91,14 @@ class ReplayRunner:
         tokens = sequence.tokens[0 : chunk.end]
         assert len(tokens) == chunk.end, "a chunk reaches beyond its tokens"
         assert chunk.count > 0 and chunk.start <= chunk.write_from <= chunk.end
-        expected = states(tokens)
-        for position in range(chunk.write_from):
-            found = self.slots[chunk.pages[position // size]][position % size]
-            assert found == expected[position], f"position {position} does not hold its own keys and values"
+        expected = self._states(sequence, tokens)
+        full, rest = divmod(chunk.write_from, size)
+        held = [slot for page in chunk.pages[:full] for slot in self.slots[page]]
+        if rest:
+            held += self.slots[chunk.pages[full]][:rest]
+        if held != expected[: chunk.write_from]:
+            position = next(p for p, (found, own) in enumerate(zip(held, expected)) if found != own)
+            raise AssertionError(f"position {position} does not hold its own keys and values")
         for position in range(chunk.write_from, chunk.end):
             self.slots[chunk.pages[position // size]][position % size] = expected[position]
         last = expected[-1]
@@ -100,6 +107,15 @@ class ReplayRunner:
             return samples, None
         rows = range(chunk.start, min(chunk.end, sequence.prompt_len - 1))
         return samples, [TokenLogprob(sequence.tokens[row + 1], -float(row)) for row in rows]
+
+    def _states(self, sequence: Sequence, tokens: list[int]) -> list[int]:
+        """``states(tokens)``; what begins with the tokens of the last time is not folded again."""
+        before, known = self._known.get(sequence, ([], []))
+        if tokens[: len(before)] != before:
+            before, known = [], []
+        new = states(tokens[len(before) :], known[-1] if known else 0)
+        self._known[sequence] = tokens, known + new
+        return known + new
 
 
 class PlainText:

@@ -240,8 +240,12 @@ def test_pins_that_end_together_in_a_namespace_over_its_quota_end_once():
 def test_hundreds_of_pins_over_a_quota_lapse_without_depth():
     manager = CacheManager(2000, SIZE, quota=1500)
     for n in range(600):
-        serve(manager, paged([n] * 8, A))
+        lease = manager.acquire(paged([n] * 8, A))
+        assert isinstance(lease, Lease)
+        lease.commit(8)
+        lease.release()
         manager.pin(paged([n] * 8, A), until=30.0)
+    assert len(manager.pins) == 500 and manager.check() == []  # as many as half of the pool holds
     manager.quota = 3
     lease = running_over_quota(manager)
     serve(manager, paged([7000] * 4, A))

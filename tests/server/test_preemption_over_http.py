@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -62,9 +63,16 @@ def ask(server, prompt, **fields):
     return said, last
 
 
-def alone(server, prompt, **fields):
-    """Cold, whatever the host keeps: under a salt of its own."""
-    return ask(server, prompt, cache_salt=f"alone {sorted(fields.items())}", **fields)
+@pytest.fixture(scope="module")
+def alone(tiny):
+    """What each request says alone, cold (fields have a salt of their own) and with room: asked once, whoever compares."""
+    with live_server(tiny.folder, page_size=16, num_pages=256) as roomy:
+
+        @functools.cache
+        def solo(number: int, **fields):
+            return ask(roomy, prompts()[number], cache_salt=f"alone {sorted(fields.items())}", **fields)
+
+        yield solo
 
 
 def together(server, each_fields):
@@ -87,9 +95,9 @@ def preemptions(server) -> int:
 
 
 @pytest.mark.parametrize(("small", "fields"), CASES, indirect=["small"])
-def test_preempted_streams_say_what_they_would_have_said_alone(small, fields):
+def test_preempted_streams_say_what_they_would_have_said_alone(small, alone, fields):
     fields = FIELDS[fields]
-    expected = [alone(small, prompt, **fields) for prompt in prompts()]
+    expected = [alone(number, **fields) for number in range(COUNT)]
     before, swapped = preemptions(small), counted(small, "swapped_pages")
     shared = together(small, [fields] * COUNT)
     happened = preemptions(small) - before
@@ -113,13 +121,13 @@ def test_preempted_streams_say_what_they_would_have_said_alone(small, fields):
 
 
 @pytest.mark.parametrize("small", ["recompute", "swap"], indirect=True)
-def test_a_stop_string_is_found_although_its_sequence_was_preempted_on_the_way(small):
-    solo = [alone(small, prompt)[0][0] for prompt in prompts()]
+def test_a_stop_string_is_found_although_its_sequence_was_preempted_on_the_way(small, alone):
+    solo = [alone(number)[0][0] for number in range(COUNT)]
     stops = [one["text"][len(one["text"]) * 3 // 4 :][:6] for one in solo]
-    expected = [alone(small, prompt, stop=[stop])[0][0] for prompt, stop in zip(prompts(), stops)]
+    expected = [alone(number, stop=stop)[0][0] for number, stop in enumerate(stops)]
     assert all(one["end"] == "stop" for one in expected)
     before = preemptions(small)
-    shared = together(small, [{"stop": [stop]} for stop in stops])
+    shared = together(small, [{"stop": stop} for stop in stops])
     assert preemptions(small) > before
     for (said, _), other in zip(shared, expected):
         assert (said[0]["ids"], said[0]["text"], said[0]["end"]) == (other["ids"], other["text"], "stop")
