@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentcache.server.errors import ApiError
-from agentcache.server.responses.fields import Fields
+from agentcache.server.responses.fields import Fields, Place
 from agentcache.server.responses.items import read_input
 from agentcache.server.responses.tools import chat_choice, read_tools
 
@@ -158,11 +158,29 @@ def test_choices_name_functions_as_chat_completions_do():
 
 
 def test_errors_of_chat_completions_get_the_names_of_a_response():
-    fields = Fields(["instructions", "previous_response_id", "input[0]", "input[3]"], ["tools[2]", "tools[3].tools[1]"])
+    items = [
+        {"role": "user", "content": "go"},
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "so"}]},
+        {"role": "assistant", "content": "I will."},
+        {"type": "function_call", "call_id": "1", "name": "read", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "2", "name": "patch", "input": "+"},
+        {"type": "function_call_output", "call_id": "1", "output": "ok"},
+        {"type": "item_reference", "id": "fco_1"},
+    ]
+    kept = {"id": "fco_1", "type": "custom_tool_call_output", "call_id": "2", "output": "ok"}
+    places = [Place("instructions"), Place("previous_response_id"), *read_input(items, {"fco_1": kept}.get).places]
+    fields = Fields(places, ["tools[2]", "tools[3].tools[1]"])
     assert fields.named("messages[0].content") == "instructions"
     assert fields.named("messages[1].content") == "previous_response_id"
-    assert fields.named("messages[3].content") == "input[3].content"
-    assert fields.named("messages[3].tool_calls[0].function.arguments") == "input[3].arguments"
+    assert fields.named("messages[2].content") == "input[0].content"
+    assert fields.named("messages[3]") == "input[1]"
+    assert fields.named("messages[3].reasoning_content") == "input[1].content"
+    assert fields.named("messages[3].content") == "input[2].content"
+    assert fields.named("messages[3].tool_calls") == "input[3].arguments"
+    assert fields.named("messages[3].tool_calls[1].function.arguments") == "input[4].input"
+    assert fields.named("messages[4].content") == "input[5].output"
+    assert fields.named("messages[5].content") == "input[6]"
+    assert Fields(read_input("go", {}.get).places).named("messages[0].content") == "input"
     assert fields.named("messages") == "input"
     assert fields.named("tools[1].function.name") == "tools[3].tools[1].name"
     assert fields.named("response_format.json_schema.schema") == "text.format.schema"

@@ -14,7 +14,7 @@ from agentcache.server.errors import ApiError, bad_field
 from agentcache.server.job import Job
 from agentcache.server.responses.bodies import PromptBody, ResponseBody, chat_fields, check_served
 from agentcache.server.responses.compare import Comparison, compare
-from agentcache.server.responses.fields import Fields
+from agentcache.server.responses.fields import Fields, Place
 from agentcache.server.responses.items import Item, Turn, read_input
 from agentcache.server.responses.store import Basis, KeptTurn, ResponseStore, chained, size_of
 from agentcache.server.responses.tools import Toolbox, chat_choice, read_tools
@@ -75,26 +75,26 @@ def read_conversation(context: Context, store: ResponseStore, body: PromptBody, 
         return None if found is None else dict(found)
 
     turn = read_input(body.input, find)
-    messages, paths = _messages(body, before, turn)
+    messages, places = _messages(body, before, turn)
     if not messages:
         raise bad_field("input", "got no items, expected at least one")
     chat = chat_fields(body, messages, toolbox.chat, chat_choice(body.tool_choice))
-    return Conversation(before, turn, toolbox, chat, Fields(paths, toolbox.paths))
+    return Conversation(before, turn, toolbox, chat, Fields(places, toolbox.paths))
 
 
 def _messages(
     body: PromptBody, before: KeptTurn | None, turn: Turn
-) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[Place]]:
     """Messages, and where each stands in the body.  Instructions are those of this response alone."""
     messages: list[Mapping[str, Any]] = []
-    paths: list[str] = []
+    places: list[Place] = []
     if body.instructions:
         messages.append({"role": "system", "content": body.instructions})
-        paths.append("instructions")
+        places.append(Place("instructions"))
     for kept in chained(before):
         messages += kept.messages
-        paths += ["previous_response_id"] * len(kept.messages)
-    return messages + turn.messages, paths + turn.paths
+        places += [Place("previous_response_id")] * len(kept.messages)
+    return messages + turn.messages, places + turn.places
 
 
 def ask(context: Context, store: ResponseStore, body: ResponseBody, key: str | None) -> Asked:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentcache.errors import RequestError
@@ -21,7 +21,28 @@ _NAMES = {
 }
 """The longer of two names that begin alike stands first."""
 _INDEXED = re.compile(r"(messages|tools)\[(\d+)\](.*)", re.DOTALL)
-_CALL = re.compile(r"^\.tool_calls\[\d+\](\.function)?")
+_PART = re.compile(r"\.(content|reasoning_content|tool_calls(?:\[\d+\])?)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a message stands in the body: in one item, or in several.
+
+    Attributes:
+        path: of the first of them.
+        parts: paths of its ``content``, ``reasoning_content``, ``tool_calls[0]``, ``tool_calls[1]`` ... where those are
+            fields of the body.
+    """
+
+    path: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, rest: str) -> str:
+        """Of what ``rest`` is in the message."""
+        part = _PART.match(rest)
+        if part is None:
+            return self.path
+        return self.parts.get("tool_calls[0]" if part[1] == "tool_calls" else part[1], self.path)
 
 
 @dataclass(frozen=True)
@@ -29,11 +50,10 @@ class Fields:
     """Where messages and tools stand in the body.
 
     Args:
-        messages: a path for each message.
         tools: a path for each tool.
     """
 
-    messages: Sequence[str] = ()
+    messages: Sequence[Place] = ()
     tools: Sequence[str] = ()
 
     def named(self, field: str) -> str:
@@ -41,11 +61,10 @@ class Fields:
         indexed = _INDEXED.fullmatch(field)
         if indexed is not None:
             kind, index, rest = indexed[1], int(indexed[2]), indexed[3]
-            paths = self.messages if kind == "messages" else self.tools
-            if index < len(paths):
-                if kind == "tools":
-                    return paths[index] + rest.replace(".function", "", 1)
-                return paths[index] + ("" if "[" not in paths[index] else _CALL.sub("", rest))
+            if kind == "tools" and index < len(self.tools):
+                return self.tools[index] + rest.replace(".function", "", 1)
+            if kind == "messages" and index < len(self.messages):
+                return self.messages[index].of(rest)
         for ours, theirs in _NAMES.items():
             if field == ours or field.startswith((f"{ours}.", f"{ours}[")):
                 return theirs + field[len(ours) :]

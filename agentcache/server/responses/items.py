@@ -16,6 +16,7 @@ from uuid import uuid4
 from agentcache.chat.replies.pieces import ReplyMessage, ToolCall
 from agentcache.server.chat_writer import message_json
 from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.server.responses.fields import Place
 from agentcache.server.responses.tools import free_arguments, inner_name
 
 Item = dict[str, Any]
@@ -48,12 +49,12 @@ class Turn:
     Attributes:
         items: as they are kept and listed.
         messages: what the model is told.
-        paths: where in the body each message begins.
+        places: where in the body each message stands.
     """
 
     items: list[Item] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
 
 
 def read_input(given: str | Sequence[Any] | None, find: Find) -> Turn:
@@ -64,7 +65,7 @@ def read_input(given: str | Sequence[Any] | None, find: Find) -> Turn:
     if given is None:
         return Turn()
     if isinstance(given, str):
-        turn = Turn(messages=[{"role": "user", "content": given}], paths=["input"])
+        turn = Turn(messages=[{"role": "user", "content": given}], places=[Place("input")])
         turn.items.append(_kept_message({"role": "user"}, [{"type": "input_text", "text": given}]))
         return turn
     reader = _Reader(find)
@@ -79,14 +80,18 @@ class _Reader:
         self.turn = Turn()
         self._find = find
         self._reply: ReplyMessage | None = None
+        self._parts: dict[str, str] = {}
+        """Where the parts of the reply stand; see ``Place``."""
         self._said = False
         """Whether the last item was a message: the next one is a reply of its own."""
+        self._referred_to = False
 
     def read(self, item: object, path: str) -> None:
         if not isinstance(item, Mapping):
             raise bad_field(path, f"got {shown(item)}, expected an input item (an object)")
         kind = item.get("type")
-        if kind == "item_reference" or (kind is None and "role" not in item and "id" in item):
+        self._referred_to = kind == "item_reference" or (kind is None and "role" not in item and "id" in item)
+        if self._referred_to:
             item = self._referred(item, path)
             kind = item["type"]
         if kind is None and "role" in item:
@@ -106,12 +111,13 @@ class _Reader:
         text = "".join(str(part[_TEXTS[part["type"]]]) for part in parts)
         self.turn.items.append(_kept_message(item, parts))
         if role != "assistant":
-            self._tell({"role": role, "content": text}, path)
+            self._tell({"role": role, "content": text}, path, "content")
             return
         if self._said:
             self.close_reply()
         self._said = True
         self._open_reply(path).content += text
+        self._note("content", f"{path}.content")
 
     def reasoning(self, item: Mapping[str, Any], path: str) -> None:
         content = item.get("content") or []
@@ -123,13 +129,14 @@ class _Reader:
         self.turn.items.append(_kept(item, "reasoning", {"summary": item.get("summary") or []}))
         if texts:  # without them it says nothing to the model
             self._open_reply(path).reasoning += "".join(texts)
+            self._note("reasoning_content", f"{path}.content")
 
     def function_call(self, item: Mapping[str, Any], path: str) -> None:
-        self._call(item, path, _string(item, "arguments", path))
+        self._call(item, path, "arguments", _string(item, "arguments", path))
 
     def custom_tool_call(self, item: Mapping[str, Any], path: str) -> None:
         text = _string(item, "input", path)
-        self._call(item, path, free_arguments(text))
+        self._call(item, path, "input", free_arguments(text))
 
     def call_output(self, item: Mapping[str, Any], path: str) -> None:
         call_id, output = _string(item, "call_id", path), item.get("output")
@@ -137,32 +144,39 @@ class _Reader:
             parts = _parts(output, path, key="output")
             output = "".join(str(part[_TEXTS[part["type"]]]) for part in parts)
         self.turn.items.append(_kept(item, str(item["type"])))
-        self._tell({"role": "tool", "tool_call_id": call_id, "content": output}, path)
+        self._tell({"role": "tool", "tool_call_id": call_id, "content": output}, path, "output")
 
     # -- replies
 
     def close_reply(self) -> None:
         if self._reply is not None:
             self.turn.messages.append(message_json(self._reply))
-        self._reply, self._said = None, False
+        self._reply, self._parts, self._said = None, {}, False
 
     def _open_reply(self, path: str) -> ReplyMessage:
         if self._reply is None:
             self._reply = ReplyMessage()
-            self.turn.paths.append(path)
+            self.turn.places.append(Place(path, self._parts))
         return self._reply
 
-    def _call(self, item: Mapping[str, Any], path: str, arguments: str) -> None:
+    def _note(self, part: str, path: str) -> None:
+        """The first of several that are joined; of a reference, the body has no more than its id."""
+        if not self._referred_to:
+            self._parts.setdefault(part, path)
+
+    def _call(self, item: Mapping[str, Any], path: str, key: str, arguments: str) -> None:
         name, namespace = _string(item, "name", path), item.get("namespace")
         inner = inner_name(name, namespace if isinstance(namespace, str) else None)
         self.turn.items.append(_kept(item, str(item["type"])))
-        self._open_reply(path).calls.append(ToolCall(_string(item, "call_id", path), inner, arguments))
+        reply = self._open_reply(path)
+        self._note(f"tool_calls[{len(reply.calls)}]", f"{path}.{key}")
+        reply.calls.append(ToolCall(_string(item, "call_id", path), inner, arguments))
         self._said = False
 
-    def _tell(self, message: Message, path: str) -> None:
+    def _tell(self, message: Message, path: str, key: str) -> None:
         self.close_reply()
         self.turn.messages.append(message)
-        self.turn.paths.append(path)
+        self.turn.places.append(Place(path, {} if self._referred_to else {"content": f"{path}.{key}"}))
 
     def _referred(self, item: Mapping[str, Any], path: str) -> Item:
         name = _string(item, "id", path)
