@@ -1,4 +1,4 @@
-"""Paged attention against a float64 softmax written out row by row: torch's operators, and compiled kernels in float32."""
+"""Paged attention against a float64 softmax over all keys of a sequence: torch's operators, and compiled kernels in float32."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Case:
         page_size = self.shape.page_size
         used = torch.zeros(self.k_pages.shape[1] * page_size, dtype=torch.bool)
         for context, table in zip(self.context_lens, self.tables):
-            for position in range(context):
-                used[table[position // page_size] * page_size + position % page_size] = True
+            for page, first in zip(table, range(0, context, page_size)):
+                used[page * page_size : page * page_size + min(page_size, context - first)] = True
         return used.view(-1, page_size)
 
     def filled(self, filler: float) -> tuple[Tensor, Tensor]:
@@ -62,27 +62,28 @@ class Case:
         return paged_attention(self.q, k_pages, v_pages, batch, scale=scale_of(self.shape), window=window)
 
     def reference(self, window: int | None = None) -> Tensor:
-        rows = []
-        page_size, group = self.shape.page_size, self.shape.q_heads // self.shape.kv_heads
+        parts = [torch.zeros((0, *self.q.shape[1:]), dtype=torch.float64)]
         first = 0
         for count, context, table in zip(self.query_lens, self.context_lens, self.tables):
-            slots = [(table[p // page_size], p % page_size) for p in range(context)]
-            for row in range(count):
-                position = context - count + row
-                low = 0 if window is None else max(0, position - window + 1)
-                seen = slots[low : position + 1] if position >= 0 else []
-                rows.append(self._row(self.q[first + row].double(), seen, group))
+            parts.append(self._rows(self.q[first : first + count].double(), context, table, window))
             first += count
-        return torch.stack(rows) if rows else torch.zeros(self.q.shape, dtype=torch.float64)
+        return torch.cat(parts)
 
-    def _row(self, q: Tensor, seen: list[tuple[int, int]], group: int) -> Tensor:
-        if not seen:
+    def _rows(self, q: Tensor, context: int, table: list[int], window: int | None) -> Tensor:
+        """The last rows of one sequence: each position sees itself and what lies before it, in the window."""
+        page_size, group = self.shape.page_size, self.shape.q_heads // self.shape.kv_heads
+        keys_at = torch.arange(context)
+        rows_at = torch.arange(context - len(q), context)[:, None]
+        seen = keys_at <= rows_at if window is None else (keys_at <= rows_at) & (keys_at > rows_at - window)
+        if context == 0:
             return torch.zeros_like(q)
-        pages, offsets = torch.tensor(seen).T
-        keys = self.k_pages[:, pages, offsets].double().repeat_interleave(group, 0)
-        values = self.v_pages[:, pages, offsets].double().repeat_interleave(group, 0)
-        weights = torch.einsum("hd,hld->hl", q * scale_of(self.shape), keys).softmax(-1)
-        return torch.einsum("hl,hld->hd", weights, values)
+        pages = torch.tensor(table[: -(-context // page_size)])[keys_at // page_size]
+        keys = self.k_pages[:, pages, keys_at % page_size].double().repeat_interleave(group, 0)
+        values = self.v_pages[:, pages, keys_at % page_size].double().repeat_interleave(group, 0)
+        scores = torch.einsum("rhd,hld->rhl", q * scale_of(self.shape), keys)
+        weights = scores.masked_fill(~seen[:, None], -math.inf).softmax(-1)
+        weights = weights.where(seen.any(-1)[:, None, None], 0.0)  # a row that sees nothing
+        return torch.einsum("rhl,hld->rhd", weights, values)
 
 
 _COMPILED: list[bool] = []
