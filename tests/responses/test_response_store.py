@@ -134,3 +134,26 @@ def test_every_turn_counts_once_for_as_long_as_it_is_needed(moves):
     alive = [store.get(MINE, name) for name in turns if store.find(MINE, name) is not None]
     needed = {id(part): part.size for kept in alive for part in chained(kept.turn)}
     assert store.size(MINE) == sum(needed.values()) + sum(kept.size for kept in alive)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("kkd"), st.integers(0, 30), st.lists(st.integers(0, 5))), max_size=40))
+def test_an_item_is_found_for_as_long_as_any_response_that_holds_it(moves):
+    """Clients that keep the history send items of earlier responses again, under their ids."""
+    store = ResponseStore(lambda: 0.0, max_responses=6)
+    held: dict[str, set[str]] = {}
+    for count, (move, place, again) in enumerate(moves):
+        alive = [name for name in held if store.find(MINE, name) is not None]
+        if move == "d" and alive:
+            store.delete(MINE, alive[place % len(alive)])
+            continue
+        name, items = f"resp_{count}", [{"id": f"msg_{item}", "text": "x"} for item in again]
+        store.begin(MINE, name, {"status": "in_progress"})
+        store.finish(MINE, KeptResponse(name, {"status": "completed"}, KeptTurn(None, items, [], size=size_of(items))))
+        held[name] = {item["id"] for item in items}
+    alive = [name for name in held if store.find(MINE, name) is not None]
+    kept = set().union(*(held[name] for name in alive))
+    for item in (f"msg_{number}" for number in range(6)):
+        found = store.item(MINE, item)
+        assert (found is not None) == (item in kept)
+        assert found is None or found["id"] == item

@@ -90,8 +90,8 @@ class _Shelf:
     """What one key keeps, least recently used first."""
 
     responses: OrderedDict[str, KeptResponse] = field(default_factory=OrderedDict)
-    items: dict[str, str] = field(default_factory=dict)
-    """Item -> the response that brought it."""
+    items: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Item -> the responses that brought it, in order: clients send items of earlier ones again."""
     size: int = 0
 
 
@@ -180,7 +180,8 @@ class ResponseStore:
         """An input or output item of a response that is kept."""
         with self._lock:
             shelf = self._shelf(owner)
-            response = shelf.responses.get(shelf.items.get(item_id, ""))
+            names = shelf.items.get(item_id)
+            response = shelf.responses[next(reversed(names))] if names else None
             turn = None if response is None else response.turn
             return next((item for item in turn.items if item["id"] == item_id), None) if turn else None
 
@@ -204,7 +205,7 @@ class ResponseStore:
         shelf.size += response.size
         shelf.responses[response.id] = response
         for item in () if response.turn is None else response.turn.items:
-            shelf.items[str(item["id"])] = response.id
+            shelf.items.setdefault(str(item["id"]), {})[response.id] = None
         turn = response.turn
         while turn is not None:
             turn.holders += 1
@@ -219,8 +220,10 @@ class ResponseStore:
             return False
         shelf.size -= response.size
         for item in () if response.turn is None else response.turn.items:
-            if shelf.items.get(str(item["id"])) == name:
-                del shelf.items[str(item["id"])]
+            names = shelf.items.get(str(item["id"]), {})  # an item that stands there twice is gone already
+            names.pop(name, None)
+            if not names:
+                shelf.items.pop(str(item["id"]), None)
         turn = response.turn
         while turn is not None:
             turn.holders -= 1
