@@ -61,6 +61,34 @@ def test_a_thread_goes_on_from_each_answer_once(client):
     assert lost.value.error_code == "thread_not_found"
 
 
+def test_a_thread_that_only_grew_is_diagnosed_as_such_whatever_its_messages_hold(client):
+    call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}
+    said = [
+        QUESTION,
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+    ]
+    before, thread = None, {"type": "create"}
+    for turn in range(3):
+        fields = {"tools": [TOOL]} if turn == 0 else {}
+        reply = client.beta.messages.create(
+            messages=said if turn == 0 else [QUESTION], thread=thread, diagnostics={"previous_message_id": before},
+            **fields, **SHORT,
+        )  # fmt: skip
+        assert reply.diagnostics is None
+        before, thread = reply.id, {"type": "continue", "previous_message_id": reply.id}
+
+
+def test_a_thread_goes_on_from_a_cache_that_was_only_filled(client):
+    more = {"role": "user", "content": "And in Rome?"}
+    filled = client.beta.messages.create(messages=[QUESTION], thread={"type": "create"}, **SHORT | {"max_tokens": 0})
+    thread = {"type": "continue", "previous_message_id": filled.id}
+    following = client.beta.messages.create(messages=[more], thread=thread, **SHORT)
+    counted = client.messages.count_tokens(model="tiny", messages=[QUESTION, more]).input_tokens
+    assert prompt_tokens(following.usage) == counted  # nothing was said in between
+
+
 def test_diagnostics_say_what_changed_since_the_answer_before(client):
     def ask(previous, **fields):
         asked = {"system": "You are a helper.", "messages": [QUESTION], **SHORT, **fields}

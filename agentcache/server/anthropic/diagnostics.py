@@ -11,12 +11,10 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from xxhash import xxh3_128
 
-from agentcache.server.anthropic.blocks import Placed
 from agentcache.server.anthropic.checks import refuse
 from agentcache.server.anthropic.translate import Conversation
 from agentcache.server.bodies import ChatBody
@@ -62,18 +60,14 @@ class Fingerprint:
 
 def fingerprint(said: Conversation, chat: ChatBody, tokens: int) -> Fingerprint:
     system = [placed.message for placed in said.placed if placed.place == "system"]
-    others = [placed for placed in said.placed if placed.place != "system"]
-    messages = [_sized([placed.message for placed in group]) for _, group in groupby(others, _number)]
+    # One by one, not as the client grouped them: a thread does not know any more what its turns were sent as.
+    messages = [_sized(placed.message) for placed in said.placed if placed.place != "system"]
     options = [chat.chat_template_kwargs, chat.tool_choice, chat.response_format]
     return Fingerprint(_hash(system), _hash(said.tools), messages, _hash(options), tokens)
 
 
-def _number(placed: Placed) -> Any:
-    return placed.place if placed.index is None else placed.index
-
-
-def _sized(messages: Sequence[Mapping[str, Any]]) -> tuple[bytes, int]:
-    text = json.dumps(messages, ensure_ascii=False)
+def _sized(value: Any) -> tuple[bytes, int]:
+    text = json.dumps(value, ensure_ascii=False)
     return xxh3_128(text.encode("utf-8", "replace")).digest(), len(text)
 
 

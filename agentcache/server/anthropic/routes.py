@@ -64,7 +64,7 @@ def messages_router(context: Context) -> APIRouter:
         if body.thread is None:
             return job
         threads.find(body, job.owner)  # another turn may have gone on from there meanwhile
-        turn = Turn(job.owner, answer_id(job), prepared.said, job.reading)
+        turn = Turn(job.owner, answer_id(job), prepared.said, job.reading if body.max_tokens else None)
         return replace(job, ending=ThreadEnding(job.ending, threads, turn, before))
 
     def telling(prepared: Prepared, request: Request) -> Telling:

@@ -146,7 +146,7 @@ class ThreadEnding:
     async def finish(self, choices: Sequence[Delta]) -> Notes:
         notes = await self._inner.finish(choices)
         turn = self._turn
-        reply = turn.reading.read(0, choices[0].text)
+        reply = None if turn.reading is None else turn.reading.read(0, choices[0].text)
         self._threads.hold(turn.owner, turn.answer_id, answered(turn.said, reply))
         if self._before is not None:
             self._threads.passed(self._before)
@@ -160,20 +160,27 @@ class ThreadEnding:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a turn of a thread will be held as."""
+    """What a turn of a thread will be held as.
+
+    Attributes:
+        reading: of its reply; ``None`` where it only fills the cache.
+    """
 
     owner: bytes
     answer_id: str
     said: Conversation
-    reading: Reading
+    reading: Reading | None
 
 
-def answered(said: Conversation, reply: ReplyMessage) -> Conversation:
-    """The conversation with ``reply`` at its end, ready to be continued."""
-    message: Message = message_json(reply)
-    message["content"] = (said.prefill or "") + reply.content
-    names = said.calls.names | {call.id: call.name for call in reply.calls}
+def answered(said: Conversation, reply: ReplyMessage | None) -> Conversation:
+    """The conversation with ``reply`` at its end, if there is one, ready to be continued."""
     held = [_held(placed) for placed in said.placed]
+    if reply is None and said.prefill is None:
+        return replace(said, placed=held)
+    told = reply or ReplyMessage()
+    message: Message = message_json(told)
+    message["content"] = (said.prefill or "") + told.content
+    names = said.calls.names | {call.id: call.name for call in told.calls}
     return replace(said, placed=[*held, Placed(message, f"{_HELD}reply", None)], prefill=None, calls=Calls(names))
 
 
