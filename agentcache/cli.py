@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from agentcache import __version__
 from agentcache.errors import AgentCacheError, SettingsError
-from agentcache.settings import DEFAULT_ONLY, REPEATED, Settings, default_home, load_settings
+from agentcache.settings import DEFAULT_ONLY, REPEATED, SIZES, Settings, default_home, load_settings, size_text
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as stop:  # argparse: 2 for a bad command line, 0 after --help and --version
         return stop.code if isinstance(stop.code, int) else 2
-    errors = Console(stderr=True)
+    errors = Console(stderr=True, soft_wrap=True)
     try:
         return int(options.run(options))
     except SettingsError as error:
@@ -132,7 +132,7 @@ def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
 
 def _help(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
-    notes = [] if default is None else [f"default: {default}"]
+    notes = [] if default is None else [f"default: {size_text(default) if name in SIZES else default}"]
     if name in DEFAULT_ONLY:
         notes.append("not served yet" if default is None else "no other is served yet")
     return f"{field.description} ({'; '.join(notes)})" if notes else str(field.description)
@@ -145,7 +145,7 @@ def _choices(annotation: Any) -> tuple[str, ...] | None:
 def _metavar(name: str, field: FieldInfo) -> str | None:
     if _choices(field.annotation):
         return None
-    if name in {"kv_memory", "max_body", "disk_size"}:
+    if name in SIZES:
         return "SIZE"
     kinds = {int: "N", float: "SECONDS", Path: "PATH"}
     annotation = field.annotation
@@ -173,12 +173,19 @@ def _serve(options: argparse.Namespace) -> int:
         try:
             from agentcache.engine.build import build_engine
             from agentcache.server.app import run_server
+            from agentcache.server.serve import bind
         except ModuleNotFoundError as error:
             raise AgentCacheError(
-                f"serving needs the extra packages, and {error.name} is not installed: pip install 'agentcache[serve]'"
+                f"serving needs the packages of the extra 'serve', and {error.name} is not installed: "
+                "pip install '.[serve]' in the folder of agentcache's source"
             ) from None
-        engine = _with_progress(lambda progress: build_engine(settings, progress=progress))
-    return run_server(engine, settings)
+        listener = bind(settings.host, settings.port)  # first: a model can take minutes to load
+        try:
+            engine = _with_progress(lambda progress: build_engine(settings, progress=progress))
+        except BaseException:
+            listener.close()
+            raise
+    return run_server(engine, settings, listener)
 
 
 @contextmanager

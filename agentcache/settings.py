@@ -34,8 +34,13 @@ DEFAULT_ONLY = (
 REPEATED = ("model_names", "api_keys", "admin_keys", "cors_origins")
 """Settings of several values; the flag is the singular, and may be given again."""
 
+SIZES = ("kv_memory", "max_body", "disk_size")
+"""Settings in bytes, which may be given with a unit."""
+
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9.\-\[\]:]+(?<!/)")
+_DEFAULT_CONFIG = Path("agentcache.toml")
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_WRITTEN = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1))
 
 
 def parse_size(value: int | str) -> int:
@@ -50,6 +55,12 @@ def parse_size(value: int | str) -> int:
     if not match or match[2].lower() not in _UNITS:
         raise ValueError(f"got {value!r}, expected a size such as 2GiB, 512MB or 1048576")
     return math.floor(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def size_text(size: int) -> str:
+    """Bytes as people write them, exactly: what ``parse_size`` makes ``size`` of."""
+    name, unit = next((name, unit) for name, unit in _WRITTEN if size % unit == 0)
+    return f"{size // unit}{name}"
 
 
 def default_home() -> Path:
@@ -154,7 +165,7 @@ class Settings(BaseModel):
 
     home: Path = Field(default_factory=default_home, description="converted models and snapshots")
 
-    @field_validator("kv_memory", "max_body", "disk_size", mode="before")
+    @field_validator(*SIZES, mode="before")
     @classmethod
     def _size(cls, value: Any) -> Any:
         return value if value is None else parse_size(value)
@@ -175,7 +186,8 @@ class Settings(BaseModel):
     def _has_otel(cls, value: str | None) -> str | None:
         if value is not None and not _importable("opentelemetry.exporter.otlp.proto.http"):
             raise ValueError(
-                f"got {value!r}, and the packages for traces are not installed: pip install 'agentcache[otel]'"
+                f"got {value!r}, and the packages for traces are not installed: pip install '.[otel]' in the folder of "
+                "agentcache's source"
             )
         return value
 
@@ -280,26 +292,29 @@ def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | Non
         SettingsError: with one sentence a fault, each naming the field and what was expected.
     """
     merged: dict[str, Any] = _read_toml(config)
+    origins = dict.fromkeys(merged, f"{config or _DEFAULT_CONFIG}: ")
     for name in ("api_keys", "admin_keys"):
         variable = f"AGENTCACHE_{name.upper()}"
         if env_keys := os.environ.get(variable):
             merged[name] = tuple(key.strip() for key in env_keys.split(",") if key.strip())
             if not merged[name]:  # whoever sets it does not mean an open server
                 raise SettingsError(f"{variable}: got no key, expected keys separated by commas")
+            origins[name] = f"{variable}: "
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
     # A pool sized on the command line replaces one sized in the file, whichever of the two ways either used.
     if {"num_pages", "kv_memory"} & given.keys():
         merged.pop("num_pages", None)
         merged.pop("kv_memory", None)
     merged.update(given)
+    origins.update(dict.fromkeys(given, ""))
     try:
         return Settings(**merged)
     except ValidationError as error:
-        raise SettingsError("\n".join(_sentence(fault) for fault in error.errors())) from None
+        raise SettingsError("\n".join(_sentence(fault, origins) for fault in error.errors())) from None
 
 
 def _read_toml(config: Path | None) -> dict[str, Any]:
-    path = config or Path("agentcache.toml")
+    path = config or _DEFAULT_CONFIG
     if not path.is_file():
         if config is not None:
             raise SettingsError(f"--config {config}: no such file")
@@ -320,13 +335,15 @@ def _read_toml(config: Path | None) -> dict[str, Any]:
     return fields
 
 
-def _sentence(fault: Any) -> str:
+def _sentence(fault: Any, origins: Mapping[str, str]) -> str:
+    """One fault by the flag it is about, and where that was set unless on the command line."""
     message = fault["msg"].removeprefix("Value error, ")
     if not fault["loc"]:
         return str(message)
-    flag = "--" + str(fault["loc"][0]).replace("_", "-")
+    name = str(fault["loc"][0])
+    flag = f"{origins.get(name, '')}--{(name.removesuffix('s') if name in REPEATED else name).replace('_', '-')}"
     if fault["type"] == "extra_forbidden":
         return f"{flag}: no such setting"
-    secret = fault["loc"][0] in {"api_keys", "admin_keys"}
+    secret = name in {"api_keys", "admin_keys"}
     got = "" if secret or message.startswith("got ") else f"got {fault['input']!r}: "
     return f"{flag}: {got}{message[0].lower()}{message[1:]}"

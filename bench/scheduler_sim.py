@@ -5,7 +5,7 @@
 
 Nine of ten requests of the ``open`` trace continue a cached context, one of ten is cold; the ``agents`` trace is sessions of
 many steps with tool calls in between (``bench/sim_scheduler/traces.py``).  The default run takes about two minutes; from one
-seed, every run is the same but for the processor times.  Plots need ``pip install agentcache[bench]``.
+seed, every run is the same but for the processor times.  Plots need ``pip install '.[bench]'``.
 """
 
 from __future__ import annotations

@@ -358,7 +358,7 @@ def _llguidance(param: str) -> ModuleType:
     except ImportError:
         raise RequestError(
             f"{param}: got a format for the reply, but the package llguidance is not installed on the server; "
-            "pip install 'agentcache[serve]' brings it",
+            "pip install '.[serve]' in the folder of agentcache's source brings it",
             param,
         ) from None
     return llguidance

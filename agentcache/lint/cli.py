@@ -105,7 +105,8 @@ def _parser() -> argparse.ArgumentParser:
         "--template", type=Path, metavar="FILE", help="chat template to use instead of the tokenizer's own"
     )
     parser.add_argument("--min-tokens-lost", type=_number(0), default=0, metavar="N", help="leave out what costs less")
-    parser.add_argument("--output-format", choices=("full", "concise", "json", "jsonl", "github"), default="full")
+    formats = ("full", "concise", "json", "jsonl", "github")
+    parser.add_argument("--output-format", choices=formats, default="full", help="how findings are written (full)")
     parser.add_argument("--statistics", action="store_true", help="add totals and counts by rule")
     parser.add_argument("--exit-zero", action="store_true", help="exit with 0 even when there are findings")
     return parser
@@ -151,7 +152,8 @@ def _model_folder(name: str) -> Path:
     except ImportError as error:
         raise AgentCacheError(
             f"--tokenizer {name}: finding or converting a model needs the package {error.name}: "
-            "pip install 'agentcache[serve]', or name a folder that holds tokenizer.json and tokenizer_config.json"
+            "pip install '.[serve]' in the folder of agentcache's source, or name a folder that holds tokenizer.json and "
+            "tokenizer_config.json"
         ) from None
     except AgentCacheError as error:  # it speaks of the server's flag
         raise AgentCacheError(str(error).replace("--model", "--tokenizer")) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from agentcache.server.openapi import describe_bodies
 from agentcache.server.origins import guard_origins
 from agentcache.server.request_ids import RequestIds
 from agentcache.server.responses.routes import responses_router
-from agentcache.server.serve import Server, address_of, listen, print_banner
+from agentcache.server.serve import Server, address_of, answering, bind, print_banner
 from agentcache.server.sessions import sessions_router
 from agentcache.server.text import text_router
 from agentcache.server.ui.routes import ui_data_router, ui_router
@@ -56,14 +57,17 @@ class _App(FastAPI):
         return RequestIds(ExchangeWatch(super().build_middleware_stack(), self._context.exchanges))
 
 
-def run_server(engine: AsyncEngine, settings: Settings) -> int:
+def run_server(engine: AsyncEngine, settings: Settings, bound: socket.socket | None = None) -> int:
     """Serve until Ctrl-C or SIGTERM; returns the exit code once everything is stopped.
+
+    Args:
+        bound: a socket that holds the address already; closed at the end.
 
     Raises:
         SettingsError: the address cannot be bound.
     """
     allow_files(settings.max_connections)
-    listener = listen(settings.host, settings.port)
+    listener = answering(bound or bind(settings.host, settings.port))
     try:
         server = Server(create_app(engine, settings), settings)
         server.on_listening = lambda: print_banner(engine, settings, address_of(listener))

@@ -22,6 +22,7 @@ import re
 import socket
 import struct
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -330,7 +331,7 @@ class Connection(H11Protocol):
             *((name.encode(), value.encode()) for name, value in fields.items()),
         ]
         events = [
-            h11.Response(status_code=error.status, headers=headers),
+            h11.Response(status_code=error.status, headers=headers, reason=HTTPStatus(error.status).phrase),
             h11.Data(data=b"" if head_only else body),
             h11.EndOfMessage(),
         ]

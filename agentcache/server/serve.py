@@ -23,12 +23,23 @@ if TYPE_CHECKING:
     from agentcache.engine.loop import AsyncEngine
 
 GRACE_S = 5
-"""How long clients get to take the end of their streams."""
+"""How long clients get to take the end of their streams; then they are cut."""
+_CUT_S = 1
+"""How long requests get to notice that they were cut."""
 BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 picks a free one.
+
+    Raises:
+        SettingsError: the address is unknown, taken or not allowed.
+    """
+    return answering(bind(host, port))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that holds the address; who connects is refused until it is ``answering``.
 
     Raises:
         SettingsError: the address is unknown, taken or not allowed.
@@ -43,11 +54,24 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise SettingsError(f"--host {host} --port {port}: {error.strerror or error}") from error
     listener.setblocking(False)
+    return listener
+
+
+def answering(listener: socket.socket) -> socket.socket:
+    """
+    Raises:
+        SettingsError: another process began to answer at the same address in the meantime.
+    """
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        listener.close()
+        raise SettingsError(f"--host {host} --port {port}: {error.strerror or error}") from error
     return listener
 
 
@@ -69,7 +93,7 @@ class Server(uvicorn.Server):
             server_header=False,
             lifespan="on",
             backlog=BACKLOG,
-            timeout_graceful_shutdown=GRACE_S,
+            timeout_graceful_shutdown=GRACE_S + _CUT_S,
         )
         super().__init__(config)
         self._lifecycle = app.state.lifecycle
@@ -84,7 +108,16 @@ class Server(uvicorn.Server):
         self._lifecycle.close()
         # One turn of the loop for the last events, before connections are told to close.
         await asyncio.sleep(0)
-        await super().shutdown(sockets)
+        cut = asyncio.get_running_loop().call_later(GRACE_S, self._cut)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut.cancel()
+
+    def _cut(self) -> None:
+        """Hang up on clients that took nothing, so that their requests end by themselves and none is cancelled."""
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -118,6 +151,7 @@ def print_banner(engine: AsyncEngine, settings: Settings, address: str) -> None:
     facts = {
         "model": info.model_name,
         "address": address,
+        "explorer": f"{address}/ui",
         "pages": f"{info.num_pages:,} of {info.page_size} tokens ({info.num_pages * info.page_size:,} tokens)",
         "context": f"{info.max_model_len:,} tokens",
         "device": info.device,

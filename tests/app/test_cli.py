@@ -1,11 +1,16 @@
+import re
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from agentcache import __version__
 from agentcache.cli import main
 from agentcache.settings import REPEATED, Settings
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -39,13 +44,38 @@ def test_every_setting_is_a_flag(capsys):
         assert flag in text
 
 
+def test_sizes_are_told_with_their_units(capsys):
+    main(["serve", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(default: 32MiB)" in text and "(default: 8GiB)" in text
+
+
+@pytest.mark.usefixtures("no_keys_around")
+def test_an_address_that_is_taken_is_told_before_a_model_is_looked_for(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--model", str(tmp_path / "absent.gguf"), "--port", port]) == 2
+    assert f"--port {port}: " in capsys.readouterr().err
+
+
+def test_nobody_is_told_to_install_somebody_elses_package():
+    """On PyPI another project has this name: what is installed must be a folder or a file."""
+    told = re.compile(r"\b(?:pip|pipx|uv pip)\b[^`\n]{0,20} install (?:-\S+ )*['\"]?agentcache\b(?!-\d)")
+    assert told.search("pip install 'agentcache[serve]'") and not told.search("pip install '.[serve]'")
+    folders = ("agentcache", "sdk", "kernels", "docs", "examples", "bench")
+    texts = [path for folder in folders for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
+    for path in [*texts, ROOT / "README.md"]:
+        assert not told.search(path.read_text("utf-8")), path
+
+
 def test_a_model_that_is_not_there_is_one_sentence_and_exit_code_1(tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "agentcache", "serve", "--model", str(tmp_path / "absent.gguf"), "--home", str(tmp_path)],
+        [sys.executable, "-m", "agentcache", "serve", "--model", str(tmp_path / "absent.gguf"), "--home", str(tmp_path),
+         "--port", "0"],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert run.returncode == 1
-    assert "absent.gguf" in run.stderr.replace("\n", "")  # a long path is broken at 80 columns
+    assert str(tmp_path / "absent.gguf") in run.stderr  # also where it is longer than a line
     assert "Traceback" not in run.stderr
 
 

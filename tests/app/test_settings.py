@@ -1,7 +1,7 @@
 import pytest
 
 from agentcache.errors import SettingsError
-from agentcache.settings import Settings, load_settings, parse_size
+from agentcache.settings import Settings, load_settings, parse_size, size_text
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +43,8 @@ def test_other_sizes_are_refused(text):
         ({"host": "::"}, ["--host ::", "--api-key", "--allow-keyless"]),
         ({"host": ""}, ["--host", "--api-key", "--allow-keyless"]),
         ({"cors_origins": ("*",)}, ["--cors-origin *", "--api-key", "--allow-keyless"]),
-        ({"cors_origins": ("https://app.example/",)}, ["--cors-origins: got 'https://app.example/'", "expected"]),
-        ({"cors_origins": ("null",)}, ["--cors-origins: got 'null'"]),
+        ({"cors_origins": ("https://app.example/",)}, ["--cors-origin: got 'https://app.example/'", "expected"]),
+        ({"cors_origins": ("null",)}, ["--cors-origin: got 'null'"]),
         ({"colour": "red"}, ["--colour", "no such setting"]),
     ],
 )
@@ -57,7 +57,7 @@ def test_bad_settings_are_refused_in_a_sentence_that_names_the_values(overrides,
 
 @pytest.mark.parametrize("key", ["", " ", "key ", " key"])
 def test_a_key_that_no_client_can_send_is_refused_and_no_key_is_ever_shown(key):
-    with pytest.raises(SettingsError, match="--api-keys: got a key that is empty or has white space around it"):
+    with pytest.raises(SettingsError, match="--api-key: got a key that is empty or has white space around it"):
         load_settings({"api_keys": ("good", key)})
     with pytest.raises(SettingsError) as caught:
         load_settings({"api_keys": "secret"})
@@ -68,6 +68,23 @@ def test_an_environment_variable_without_a_key_in_it_does_not_open_the_server(mo
     monkeypatch.setenv("AGENTCACHE_API_KEYS", " , ")
     with pytest.raises(SettingsError, match="AGENTCACHE_API_KEYS: got no key"):
         load_settings()
+
+
+def test_a_fault_says_where_it_was_set_unless_on_the_command_line(tmp_path, monkeypatch):
+    (tmp_path / "agentcache.toml").write_text("[serve]\npage-size = 0\nprot = 1\nport = 99999\n")
+    monkeypatch.setenv("AGENTCACHE_ADMIN_KEYS", "ok")
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"port": 70_000, "api_keys": (" ",)})
+    faults = sorted(line.partition(": got")[0] for line in str(caught.value).splitlines())
+    assert faults == [
+        "--api-key", "--port", "agentcache.toml: --page-size", "agentcache.toml: --prot: no such setting"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1536, 3 * 2**20, 32 * 2**20, 2**30 + 2**10, 8 * 2**30])
+def test_a_size_is_written_as_it_can_be_given(size):
+    assert parse_size(size_text(size)) == size
+    assert len(size_text(size)) <= 10
 
 
 @pytest.mark.parametrize("line", ['api-key = "one"', 'api-key = ["one"]', 'api-keys = ["one"]'])

@@ -9,7 +9,8 @@ import socket
 import struct
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
+from http import HTTPStatus
 
 import pytest
 from live import live_engine
@@ -95,6 +96,7 @@ def refused(server, data, status, code=None):
         received = read_all(connection)
     got, headers = parse_head(received)
     assert got == status, received[:300]
+    assert received.startswith(f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode())
     assert headers["content-type"] == "application/json" and headers["connection"] == "close"
     assert headers["x-request-id"]
     error = json.loads(received.partition(b"\r\n\r\n")[2])["error"]
@@ -194,6 +196,22 @@ def test_a_stream_that_nobody_takes_ends_its_request(server, engine):
         wait_for(lambda: engine.running)
         wait_for(lambda: not engine.running, 20)
         assert engine.emitted < 10**6
+
+
+def test_clients_that_take_nothing_do_not_hold_up_the_end_nor_fill_the_log(monkeypatch, caplog):
+    monkeypatch.setattr("agentcache.server.serve.GRACE_S", 0.3)
+    engine = StubEngine()
+    engine.info = dataclasses.replace(engine.info, max_model_len=10**7, capacity=10**7)
+    stream = post(json.dumps({"prompt": "a", "max_tokens": 10**6, "logprobs": 5, "stream": True}).encode())
+    render = json.dumps({"messages": [{"role": "user", "content": "x" * 600_000}]}).encode()
+    with ExitStack() as connected:
+        with live_engine(engine, Settings(model="stub")) as server:
+            for request in (stream, post(render, path="/v1/chat/completions/render")):
+                connected.enter_context(connect(server, buffer=65536)).sendall(request)
+            wait_for(lambda: engine.running)
+            time.sleep(1)  # both are stuck
+        assert not engine.running
+    assert not caplog.records
 
 
 # -- malformed ---------------------------------------------------------------------------------------------------------

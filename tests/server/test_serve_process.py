@@ -52,6 +52,7 @@ def served(folder, *flags):
 def test_a_signal_ends_streams_with_an_error_event_and_exits_with_0(tiny, number):
     with served(tiny.folder) as (process, address, lines):
         assert "64 of 16 tokens" in "".join(lines)
+        assert f"{address}/ui\n" in "".join(lines)
         assert httpx.get(address + "/health").json() == {"status": "ok"}
         with httpx.stream(
             "POST", address + "/v1/completions", json={"prompt": [1, 2, 3], "stream": True}, timeout=30

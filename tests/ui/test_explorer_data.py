@@ -144,6 +144,7 @@ def test_the_page_is_open_and_shut_to_everything_from_elsewhere(serve):
         policy = page.headers["content-security-policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
         assert "://" not in page.text
+        assert httpx.URL(f"{server.url}/ui/").join(stranger.get("/ui/").headers["location"]).path == "/ui"
         for name in ("page.js", "page.css", "icon.svg"):
             assert stranger.get(f"/ui/static/{name}").status_code == 200
         assert stranger.get("/ui/static/..%2froutes.py").status_code == 404

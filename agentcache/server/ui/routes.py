@@ -63,6 +63,11 @@ def ui_router(context: Context) -> APIRouter:
     async def page() -> Response:
         return part("page.html", "text/html; charset=utf-8")
 
+    @router.get("/ui/", include_in_schema=False)
+    async def without_slash() -> Response:
+        """The page names its parts beside itself, so it has one address; relative, for proxies that put it elsewhere."""
+        return Response(status_code=307, headers={"location": "../ui"})
+
     @router.get("/ui/static/{name}", summary="A part of the explorer page", response_class=Response)
     async def static(name: str) -> Response:
         if name not in _FILES:
