@@ -113,6 +113,6 @@ class ReplyPlanner:
         if want.choice is None:
             return writer.finish(reply, thinking)
         calls = self.format.grammar(want.tools, replace(want.choice, required=True), self._tokenizer)
-        start, *rules = calls.splitlines()
+        start, *rules = calls.split("\n")
         either = f"({reply}) | ({start.removeprefix('start: ')})"
         return "\n".join([writer.finish(either, thinking), *(rule for rule in rules if not rule.startswith("TEXT:"))])

@@ -171,3 +171,27 @@ def accepts(tokenizer: Tokenizer, grammar: Grammar, text: str) -> bool:
 def test_a_choice_without_a_tool_is_refused(names: tuple[str, ...], tokenizer: Tokenizer) -> None:
     with pytest.raises(RequestError, match="tool_choice: got"):
         HermesFormat().grammar(TOOLS, CallChoice(names), tokenizer)
+
+
+ODD_NAMES = (
+    "{id}", "{name}", "{bare}", "<tool_call>", "</tool_call>", "[ARGS]", "[TOOL_CALLS]", "<|im_end|>", "\u2028", "\x85", "\n",
+    "lo ok", 'q"x', "a{b}", "\\", "\x00", "👋", '{"name": "', "x" * 300,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_a_function_may_be_called_anything_that_its_calls_can_say(
+    name: str, tokenizer: Tokenizer, compiler: GrammarCompiler
+) -> None:
+    format = FORMATS[name]
+    quoted = not (isinstance(format, MistralFormat) and format.by_name)
+    for odd in ODD_NAMES:
+        tools = [{"type": "function", "function": {"name": odd, "parameters": NO_EXTRAS}}]
+        choice = CallChoice((odd,), parallel=False)
+        if not quoted and (set(odd) & set('{}[]" \n\x85\u2028') or len(odd) > 256):
+            with pytest.raises(RequestError, match="without quotes"):
+                format.grammar(tools, choice, tokenizer)
+            continue
+        reply = drawn(compiler, tokenizer, format.grammar(tools, choice, tokenizer), 0)
+        (call,) = ReplyReader(format, tools).read(reply).calls
+        assert (call.name, call.arguments) == (odd, "{}")

@@ -110,6 +110,13 @@ def test_json_or_a_call_where_both_may_be(server, seed):
         jsonschema.validate(json.loads(made["message"]["content"]), SCHEMA)
 
 
+@pytest.mark.parametrize("name", ["\u2028", "\x85", "\r\n", "a\x1cb"])
+def test_json_or_a_call_of_a_function_whose_name_breaks_lines(server, name):
+    tools = [{"type": "function", "function": {"name": name, "parameters": ARGUMENTS}}]
+    (made,) = server.chat(HELLO, **schema(SCHEMA), tools=tools, max_tokens=ROOM)["choices"]
+    assert made["finish_reason"] in ("stop", "tool_calls")
+
+
 def test_free_and_constrained_requests_run_side_by_side_unharmed(server):
     alone = server.chat(HELLO, max_tokens=24)["choices"]
     from concurrent.futures import ThreadPoolExecutor

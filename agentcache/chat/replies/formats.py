@@ -28,8 +28,9 @@ from agentcache.chat.replies.base import (
 )
 from agentcache.chat.replies.hermes import CLOSE, OPEN, HermesParser
 from agentcache.chat.replies.lark import GrammarWriter
-from agentcache.chat.replies.mistral import ARGS, CALL_ID, CALLS, MistralParser
+from agentcache.chat.replies.mistral import ARGS, CALL_ID, CALLS, LONGEST_NAME, MistralParser, is_bare_name
 from agentcache.chat.replies.probe import CALL_JSON, TemplateProbe
+from agentcache.errors import RequestError
 
 __all__ = ["CallChoice", "FormatName", "Thinking", "ToolFormat", "choose_format"]
 
@@ -157,6 +158,7 @@ class MistralFormat(ToolFormat):
         text = writer.until("text_and_marker", CALLS)
         marker = writer.spell(CALLS)
         if self.by_name:
+            _check_bare(choice.names)
             before = "{bare}" + (CALL_ID + "{id}" if self.with_id else "") + ARGS
             call = writer.choices(tools, choice, before, "")
             if choice.required:
@@ -167,6 +169,20 @@ class MistralFormat(ToolFormat):
         more = f' (", " {call})*' if choice.parallel else ""
         calls = writer.rule("calls", f'{writer.spell(self.gap)} "[" {call}{more} "]"')
         return writer.finish(f"{marker} {calls}" if choice.required else f"TEXT | {text} {calls}", thinking)
+
+
+def _check_bare(names: Sequence[str]) -> None:
+    """
+    Raises:
+        RequestError: a name whose end cannot be told where it stands without quotes.
+    """
+    for name in names:
+        if not is_bare_name(name):
+            raise RequestError(
+                f"tools: got a function named {name!r}, expected 1 to {LONGEST_NAME} characters without white space, "
+                "quotes, brackets and braces: this model writes names without quotes",
+                "tools",
+            )
 
 
 def _or_text(writer: GrammarWriter, call: str) -> str:

@@ -11,6 +11,7 @@ from agentcache.chat.replies.base import CallChoice, Thinking, Tool, Vocabulary,
 from agentcache.errors import RequestError
 
 _ID = "/[a-zA-Z0-9]{9}/"
+_SLOTS = re.compile(r"(\{(?:name|bare|id)\})")
 
 
 class GrammarWriter:
@@ -36,7 +37,7 @@ class GrammarWriter:
 
     def _part(self, text: str) -> str:
         token = self._tokens.get(text)
-        return json.dumps(text, ensure_ascii=False) if token is None else f"<[{token}]>"
+        return _quoted(text) if token is None else f"<[{token}]>"
 
     def rule(self, name: str, body: str) -> str:
         """Add a rule; returns its name."""
@@ -64,10 +65,13 @@ class GrammarWriter:
             schema = function.get("parameters") or {"type": "object", "properties": {}, "additionalProperties": False}
             body = json_rule(schema, function.get("strict") is True, param=f"tools[{i}].function.parameters")
             self.rule(f"arguments_{i}", body)
-            written = before.replace("{name}", json.dumps(name, ensure_ascii=False)).replace("{bare}", name)
-            opening = f" {_ID} ".join(map(self.spell, written.split("{id}")))
-            options.append(self.rule(f"call_{i}", f"{opening} arguments_{i} {self.spell(after)}"))
+            options.append(self.rule(f"call_{i}", f"{self._opening(before, name)} arguments_{i} {self.spell(after)}"))
         return self.rule("function", " | ".join(options))
+
+    def _opening(self, before: str, name: str) -> str:
+        """``before`` with ``name`` in its slots, where it is plain text, whatever it spells."""
+        slots = {"{name}": _quoted(json.dumps(name, ensure_ascii=False)), "{bare}": _quoted(name), "{id}": _ID}
+        return " ".join(slots.get(part) or self.spell(part) for part in _SLOTS.split(before) if part)
 
     def until(self, name: str, marker: str) -> str:
         """A rule for any text up to and with the first ``marker``."""
@@ -89,3 +93,8 @@ class GrammarWriter:
         if thinking is not None:
             rules.append(r"GAP: /[ \n]{0,3}/")
         return "\n".join(rules) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """``text`` as a terminal."""
+    return json.dumps(text, ensure_ascii=False)

@@ -16,9 +16,15 @@ from agentcache.chat.replies.pieces import Piece
 from agentcache.chat.replies.values import Scan, ValueScanner, starts
 
 CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-_NAME = re.compile(r"[^\s{}\[\]\"]+\s*")
+_NAME = re.compile(r"[^\s{}\[\]\"]+")
+_NAME_AND_SPACE = re.compile(rf"{_NAME.pattern}\s*")
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
-_LONGEST_NAME = 256
+LONGEST_NAME = 256
+
+
+def is_bare_name(name: str) -> bool:
+    """Whether a call by ``name`` can be read where no quotes tell where the name ends."""
+    return len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 class MistralParser:
@@ -113,7 +119,7 @@ class MistralParser:
         text = self._held + text
         self._held = ""
         end, marker = self._ends.find(text)
-        if end > _LONGEST_NAME or marker == "\n" or (marker and not _NAME.fullmatch(text, 0, end)):
+        if end > LONGEST_NAME or marker == "\n" or (marker and not _NAME_AND_SPACE.fullmatch(text, 0, end)):
             self._out.content(text[:end])
             self._state = self._text
             return text[end:]
@@ -130,7 +136,7 @@ class MistralParser:
         text = self._held + text
         self._held = ""
         end, marker = self._after_id.find(text)
-        if marker is None and end <= _LONGEST_NAME:
+        if marker is None and end <= LONGEST_NAME:
             self._held = text
             return ""
         given = text[:end].strip()
