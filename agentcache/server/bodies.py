@@ -5,7 +5,7 @@ Unknown fields are ignored, ``null`` means absent, and nothing is coerced: ``"5"
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -204,11 +204,20 @@ def check(model: type[AnyBody], fields: dict[str, Any]) -> AnyBody:
     except ValidationError as error:
         location = error.errors(include_url=False, include_input=False, include_context=False)[0]["loc"]
     field = str(location[0])
-    expected = model.model_fields[field].description
+    expected = _expected(model, location)
     if field not in fields:
         raise bad_field(field, f"missing, expected {expected}", code="missing_field")
     path, value = _locate(fields, location)
     raise ApiError(400, f"{path}: got {shown(value)}, expected {expected}", param=field, code="invalid_value")
+
+
+def _expected(model: type[BaseModel], location: tuple[int | str, ...]) -> str | None:
+    """What the deepest field that ``location`` names is described as."""
+    field = model.model_fields[str(location[0])]
+    for kind in get_args(field.annotation) if len(location) > 1 else ():
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and location[1] in kind.model_fields:
+            return _expected(kind, location[1:])
+    return field.description
 
 
 def _locate(fields: dict[str, Any], location: tuple[int | str, ...]) -> tuple[str, Any]:

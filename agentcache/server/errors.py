@@ -154,8 +154,9 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        return ApiError(400, f"{where}: not valid", param=where, code="invalid_value").response()
+        wrong = error.errors()[0]
+        name, why = str(wrong["loc"][-1]), str(wrong["msg"])
+        return bad_field(name, f"got {shown(wrong['input'])}, {why[:1].lower()}{why[1:]}").response()
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:

@@ -253,3 +253,27 @@ def test_what_is_wrong_is_named_as_the_client_named_it(api, fields, param):
 
 def test_other_models_are_not_found(api):
     api.refused(404, "model", model="gpt-6")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"reasoning": {"effort": 3}}, "reasoning.effort: got 3, expected text"),
+        ({"text": {"verbosity": []}}, "text.verbosity: got [], expected text"),
+        (
+            {"prompt_cache_options": {"prewarm": "no"}},
+            'prompt_cache_options.prewarm: got "no", expected true or false: prepare the cache and generate nothing',
+        ),
+    ],
+)
+def test_a_field_inside_another_is_told_what_is_expected_of_itself(api, fields, told):
+    assert api.post(**fields).json()["error"]["message"] == told
+
+
+@pytest.mark.parametrize(
+    ("params", "field"), [({"limit": 0}, "limit"), ({"limit": "all"}, "limit"), ({"order": "up"}, "order")]
+)
+def test_what_is_wrong_in_a_query_is_named_with_what_was_got(api, params, field):
+    error = api.http.get("/v1/responses/resp_1/input_items", params=params).json()["error"]
+    assert error["param"] == field
+    assert error["message"].startswith(f'{field}: got "{params[field]}", input should be ')
