@@ -61,16 +61,18 @@ class MessageSpans:
     def message_at(self, position: int) -> int | None:
         """The message that the character at ``position`` belongs to; ``None`` behind the last one."""
         low, high = 0, self._count  # message low begins at or before position; answer in [low, high]
+        step = 1  # what is asked for lies near the end nearly always, and each place that is tried costs a rendering
         while low < high:
-            middle = (low + high) // 2
+            middle = max((low + high) // 2, high - step)
             # A history that the template refuses ends with the next one that it takes.
             known = next((k for k in range(middle + 1, high + 1) if self._end(k) is not None), None)
             if known is None:
                 high = middle
             elif (self._end(known) or 0) <= position:
-                low = known
+                low, step = known, self._count
             else:
                 high = middle
+            step *= 2
         return low if low < self._count else None
 
     def _end(self, count: int) -> int | None:

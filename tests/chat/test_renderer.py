@@ -13,7 +13,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from agentcache.chat.controls import control_pattern
-from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.renderer import ChatRenderer, MessageSpans
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import ChatTemplateError
 
@@ -266,6 +266,34 @@ def test_messages_of_a_template_that_refuses_some_histories_are_told_apart_as_fa
     assert prompt.message_spans() == [(0, 4), None, None]
     at = {prompt.message_at(token) for token in range(len(prompt.token_ids)) if prompt.offsets[token][0] >= 4}
     assert prompt.message_at(0) == 0 and at <= {1, 2}
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.sets(st.integers(1, 39)))
+def test_every_character_is_found_in_its_message_with_few_renderings_near_the_end(
+    lengths: list[int], refused: set[int]
+) -> None:
+    """A history that the template refuses ends with the next one that it takes."""
+    pieces = [chr(ord("a") + i) * length for i, length in enumerate(lengths)]
+    count, text = len(pieces), "".join(pieces)
+    taken = [k for k in range(count + 1) if k not in refused - {count}]
+    tried: list[int] = []
+
+    def render_first(k: int) -> str:
+        tried.append(k)
+        if k not in taken:
+            raise ChatTemplateError("not there")
+        return "".join(pieces[:k])
+
+    for position in range(len(text)):
+        found = MessageSpans(text + ">", count, render_first).message_at(position)
+        first = max(k for k in taken if len("".join(pieces[:k])) <= position)
+        behind = min(k for k in taken if len("".join(pieces[:k])) > position)
+        assert found is not None and first <= found < behind
+    assert MessageSpans(text + ">", count, render_first).message_at(len(text)) is None
+    if len(taken) == count + 1 and pieces[-1]:
+        tried.clear()
+        assert MessageSpans(text + ">", count, render_first).message_at(len(text) - 1) == count - 1
+        assert len(tried) <= 3
 
 
 def test_spans_cost_nothing_until_asked_for(smol: Tokenizer) -> None:
