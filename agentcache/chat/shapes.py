@@ -74,6 +74,8 @@ class TemplateShapes:
             message.pop(_MERGEABLE, None)
         if tools and not self.knows_tools:
             return self._with_block(fitted, tool_text.tools_block(tools)), None
+        if tools and not self.takes_bare_tools:
+            tools = [_filled(tool) for tool in tools]
         return fitted, tools
 
     # -- what the template knows
@@ -81,8 +83,16 @@ class TemplateShapes:
     @cached_property
     def knows_tools(self) -> bool:
         """Whether tool schemas reach the prompt."""
+        return self._shows_tool(_tool(_WORD))
+
+    @cached_property
+    def takes_bare_tools(self) -> bool:
+        """Whether a tool may have a name and nothing else: some templates stumble where it has no description."""
+        return self._shows_tool({"type": "function", "function": {"name": _WORD}})
+
+    def _shows_tool(self, tool: dict[str, Any]) -> bool:
         system: Message = {"role": "system", "content": "hello"}
-        return any(self._shows([_WORD], messages, [_tool(_WORD)]) for messages in ([_USER], [system, _USER]))
+        return any(self._shows([_WORD], messages, [tool]) for messages in ([_USER], [system, _USER]))
 
     @cached_property
     def knows_system(self) -> bool:
@@ -178,6 +188,18 @@ def _tool(name: str) -> dict[str, Any]:
     path = {"type": "string", "description": "probe"}
     parameters = {"type": "object", "properties": {"path": path}, "required": ["path"]}
     return {"type": "function", "function": {"name": name, "description": "probe", "parameters": parameters}}
+
+
+def _filled(tool: dict[str, Any]) -> dict[str, Any]:
+    """``tool`` with a description and parameters, both of which clients may leave out."""
+    function = tool.get("function")
+    inside = function if isinstance(function, Mapping) else tool
+    told = {key: value for key, value in inside.items() if value is not None or key not in _OPTIONAL}
+    filled = {**told, **{key: value for key, value in _OPTIONAL.items() if key not in told}}
+    return filled if inside is tool else {**tool, "function": filled}
+
+
+_OPTIONAL: Mapping[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
 
 
 def _arguments(arguments: str | Mapping[str, Any], shape: CallShape) -> Any:

@@ -26,6 +26,7 @@ from typing import Any
 
 from agentcache.chat.guard import GuardedText
 from agentcache.chat.messages import Message
+from agentcache.chat.text import common_length
 from agentcache.errors import ChatTemplateError
 
 _MARKS = range(0xF8FF, 0xE000, -1)
@@ -190,9 +191,14 @@ class TemplateMolds:
     def _opening(self, kwargs: Mapping[str, Any]) -> str:
         try:
             without, opened = (self.render([_USER], None, add, kwargs) for add in (False, True))
+            if opened != without:
+                return opened[len(without) :] if opened.startswith(without) else ""
+            # It asks for a reply whether it is told to or not: a history tells what belongs to the question alone.
+            history = self.render([_USER, {"role": "assistant", "content": _MARK}], None, False, kwargs)
         except ChatTemplateError:
             return ""
-        return opened[len(without) :] if opened.startswith(without) else ""
+        opening = opened[common_length(history.partition(_MARK)[0], opened) :]
+        return "" if _USER["content"] in opening else opening
 
     def _try(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, add: bool) -> str | None:
         try:

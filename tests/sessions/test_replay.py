@@ -208,6 +208,27 @@ def test_a_generation_prompt_that_the_history_does_not_repeat_stays(tokenizer):
     assert "<think>" not in _plain_text(talk, history)
 
 
+ASKING = (
+    "{% for message in messages %}{% if message.role == 'assistant' %}<|assistant|><answer>{{ message.content }}</answer>"
+    "{% else %}<|{{ message.role }}|>{{ message.content }}{% endif %}{% endfor %}"
+    "{% if messages[-1].role != 'assistant' %}<|assistant|>{% if not thinks %}<think></think>{% endif %}{% endif %}"
+)
+"""Asks for a reply whether it is told to or not, in words that it does not repeat."""
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_a_reply_is_known_where_the_template_always_asks_for_one(tokenizer, thinks):
+    talk = Talk(Family(ASKING, "<|user|>"), tokenizer, None, {"thinks": thinks})
+    messages, before = first_turn(talk, ReplyMessage("at once"))
+    for number in range(3):
+        messages = [*messages, {"role": "assistant", "content": "at once"}, user(f"more {number}")]
+        prompt = talk.ask(messages)
+        assert goes_on(prompt, before)
+        before = talk.reply(prompt, messages, ReplyMessage("at once"))
+    edited = talk.ask([user("other"), *messages[1:]])
+    assert not goes_on(edited, before) and not edited.kept.tokens
+
+
 def test_a_reply_that_was_cut_is_closed_by_the_template(talk):
     said = ReplyMessage("half a senten")
     messages = [SYSTEM, user("hello")]
