@@ -72,7 +72,7 @@ class MessageSpans:
                 low, step = known, self._count
             else:
                 high = middle
-            step *= 2
+            step *= 4
         return low if low < self._count else None
 
     def _end(self, count: int) -> int | None:
