@@ -123,8 +123,11 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         description="Serves a language model to agents; every answer says how much of its prompt was cached.",
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,  # those pages run scripts from elsewhere, which could then use the server in its own name
+        redoc_url=None,
     )
     app.state.lifecycle = context.lifecycle
+    app.state.exchanges = context.exchanges
     install_error_handlers(app)
     describe_bodies(app, keyed=settings.keyed)
     app.include_router(open_router(context))

@@ -21,6 +21,7 @@ import logging
 import re
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -31,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agentcache.server.errors import ApiError
+from agentcache.server.exchanges import Exchange
 from agentcache.server.request_ids import HEADERS, chosen_id
 from agentcache.settings import Settings
 
@@ -69,9 +71,11 @@ class Limits:
 class HttpConfig(uvicorn.Config):
     """uvicorn's configuration, for ``Connection``."""
 
-    def __init__(self, app: Any, limits: Limits, **options: Any) -> None:
+    def __init__(self, app: Any, limits: Limits, refused: Callable[[Exchange], None], **options: Any) -> None:
         super().__init__(_Contained(app), http=Connection, ws="none", timeout_keep_alive=KEEP_ALIVE_S, **options)
         self.limits = limits
+        self.refused = refused
+        """Told of what is answered here and never reaches the app."""
 
 
 class _Contained:
@@ -164,6 +168,7 @@ class Connection(H11Protocol):
         super().__init__(config, *args, **options)
         self.conn = _Requests()
         self._limits = config.limits
+        self._refused = config.refused
         self._deaf = False
         """Bytes that still come are thrown away."""
         self._surplus = False
@@ -310,15 +315,16 @@ class Connection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # nothing can be said any more
             self.transport.close()
             return
-        self._answer(error, head_only=running and cycle.scope["method"] == "HEAD")
+        told = cycle.scope["state"].get("exchange") if running else None
+        self._answer(error, told, head_only=running and cycle.scope["method"] == "HEAD")
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.abort)
 
-    def _answer(self, error: ApiError, *, head_only: bool) -> None:
+    def _answer(self, error: ApiError, running: Exchange | None, *, head_only: bool) -> None:
         body = json.dumps(error.envelope(), separators=(",", ":")).encode()
-        request_id = chosen_id(None)
+        request_id = chosen_id(None) if running is None else running.request_id
         fields = {
             "content-type": "application/json",
             "content-length": str(len(body)),
@@ -336,6 +342,11 @@ class Connection(H11Protocol):
             h11.EndOfMessage(),
         ]
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        sent = 0 if head_only else len(body)
+        if running is None:
+            self._refused(Exchange(request_id, "other", "-", self.client, status=error.status, sent_bytes=sent))
+        else:
+            running.refused = (error.status, sent)
 
 
 def _busy(limit: int) -> ApiError:

@@ -37,6 +37,7 @@ class Exchange:
         started: Unix seconds.
         total_s: seconds until the last byte of the answer was handed to the socket, or until it was given up.
         status: as sent; 499 where the client hung up before the end, 500 where nothing was sent.
+        refused: status and bytes of what ended its connection in place of an answer, such as 408 for a slow body.
         sent_bytes: of the answer's body.
         record: what the request generated, if it was one that generates; until its readers have been told.
     """
@@ -54,6 +55,7 @@ class Exchange:
     streamed: bool = False
     sent_bytes: int = 0
     hung_up: bool = False
+    refused: tuple[int, int] | None = None
     record: RequestRecord | None = None
 
 
@@ -127,7 +129,10 @@ class ExchangeWatch:
         finally:
             if not done:
                 exchange.total_s = time.perf_counter() - began
-            if exchange.hung_up:
+            if exchange.refused is not None:
+                exchange.hung_up = False
+                exchange.status, exchange.sent_bytes = exchange.refused
+            elif exchange.hung_up:
                 exchange.status = CLIENT_GONE
             exchange.route = getattr(scope.get("route"), "path", UNKNOWN)
             self._exchanges.end(exchange)

@@ -87,6 +87,7 @@ class Server(uvicorn.Server):
         config = HttpConfig(
             app,
             Limits.of(settings),
+            app.state.exchanges.end,
             log_config=None,
             log_level="warning",
             access_log=False,

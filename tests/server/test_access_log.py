@@ -50,6 +50,48 @@ def lines(caplog):
     return read
 
 
+SLOW = (
+    b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "method", "path", "status"),
+    [
+        (b"no HTTP\r\n\r\n", "other", "-", 400),
+        (b"GET / HTTP/1.1\r\nx: ", "other", "-", 408),
+        (b"GET /" + b"x" * 70_000, "other", "-", 414),
+        (SLOW, "POST", "/v1/completions", 408),
+    ],
+)
+def test_a_connection_that_is_refused_is_a_line_with_the_status_and_the_id_that_were_told(
+    lines, data, method, path, status
+):
+    settings = Settings(model="stub", access_log="json", head_timeout_s=0.2, body_timeout_s=0.2)
+    with live_engine(StubEngine(), settings) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            client.sendall(data)
+            told = client.makefile("rb").read()
+        line = one(lines)
+        figures = server.http.get("/metrics").text
+    assert (line["method"], line["path"], line["status"]) == (method, path, status)
+    assert line["client"] == "127.0.0.1" and line["bytes"] == len(told.partition(b"\r\n\r\n")[2])
+    assert f"HTTP/1.1 {status} ".encode() in told and f"x-request-id: {line['id']}\r\n".encode() in told
+    route = "/v1/completions" if method == "POST" else "unknown"
+    assert f'agentcache_http_requests_total{{method="{method}",route="{route}",status="{status}"}} 1.0' in figures
+
+
+def test_a_client_too_many_is_a_line(lines):
+    with live_engine(StubEngine(), Settings(model="stub", access_log="text", max_connections=1)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as first:
+            first.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert first.recv(9) == b"HTTP/1.1 "
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as second:
+                second.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                assert second.makefile("rb").read().startswith(b"HTTP/1.1 503 ")
+        assert " other - 503 " in lines(2)[1]
+
+
 def one(lines: Any) -> dict[str, Any]:
     return json.loads(lines(1)[0])
 

@@ -225,3 +225,12 @@ def test_pages_that_only_a_lower_tier_has_are_behind_those_on_the_device(serve):
         below = [node for node in settled_tree(server)["nodes"] if node.get("below")]
         assert below and all(node["below"] == "host" and node["sessions"] == [session] for node in below)
         assert sum(node["tokens"] for node in below) == found["cached"]["tiers"]["host"]
+
+
+def test_no_page_of_the_server_runs_what_comes_from_elsewhere(serve):
+    with serve() as server:
+        paths = [path for path in server.http.get("/openapi.json").json()["paths"] if "{" not in path]
+        answers = [server.http.get(path) for path in ("/docs", "/redoc", "/docs/oauth2-redirect", "/", "/ui/", *paths)]
+    pages = [answer for answer in answers if "html" in answer.headers.get("content-type", "")]
+    assert [page.url.path for page in pages] == ["/ui"]
+    assert "://" not in pages[0].text
