@@ -321,9 +321,12 @@ class ChatRenderer:
         return cut_at_marks(guarded, mark, ends, aliased)
 
     def opening(self, chat: ChatInput) -> str:
-        """The generation prompt that follows a user's message in ``chat``; empty where it cannot be told."""
+        """The generation prompt that ``chat`` ends with; empty where it cannot be told."""
+        if not chat.add_generation_prompt:
+            return ""
         frame = self._frame(normalize_tools(chat.tools), chat.template_kwargs)
-        return frame.template.molds.opening(frame.variables) if chat.add_generation_prompt else ""
+        after_result = bool(chat.messages) and chat.messages[-1].get("role") in ("tool", "function")
+        return frame.template.molds.opening(frame.variables, after_result=after_result)
 
     def _rendered(
         self, frame: _Frame, messages: list[Message], add_generation_prompt: bool, root: bytes = b""

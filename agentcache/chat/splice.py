@@ -170,14 +170,15 @@ class TemplateMolds:
             self._kinds[with_tools] = next(kinds, Mold.NONE)
         return self._kinds[with_tools]
 
-    def opening(self, kwargs: Mapping[str, Any]) -> str:
-        """The generation prompt that follows a user's message; empty where it cannot be told."""
-        key = json.dumps(kwargs, sort_keys=True, default=str)
+    def opening(self, kwargs: Mapping[str, Any], *, after_result: bool = False) -> str:
+        """The generation prompt that follows a user's message, or a tool's result; empty where it cannot be told."""
+        key = json.dumps([kwargs, after_result], sort_keys=True, default=str)
         found = self._openings.get(key)
         if found is None:
             if len(self._openings) >= _MAX_OPENINGS:
                 self._openings.clear()
-            found = self._openings[key] = self._opening(kwargs)
+            found = self._opening(kwargs, _ONE) if after_result else ""
+            found = self._openings[key] = found or self._opening(kwargs, [_USER])
         return found
 
     def turn_end(self) -> str:
@@ -188,17 +189,17 @@ class TemplateMolds:
             self._turn_end = end if mark and end.strip() else ""
         return self._turn_end
 
-    def _opening(self, kwargs: Mapping[str, Any]) -> str:
+    def _opening(self, kwargs: Mapping[str, Any], asked: list[Message]) -> str:
         try:
-            without, opened = (self.render([_USER], None, add, kwargs) for add in (False, True))
+            without, opened = (self.render(asked, None, add, kwargs) for add in (False, True))
             if opened != without:
                 return opened[len(without) :] if opened.startswith(without) else ""
             # It asks for a reply whether it is told to or not: a history tells what belongs to the question alone.
-            history = self.render([_USER, {"role": "assistant", "content": _MARK}], None, False, kwargs)
+            history = self.render([*asked, {"role": "assistant", "content": _MARK}], None, False, kwargs)
         except ChatTemplateError:
             return ""
         opening = opened[common_length(history.partition(_MARK)[0], opened) :]
-        return "" if _USER["content"] in opening else opening
+        return "" if asked[-1]["content"] in opening else opening
 
     def _try(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, add: bool) -> str | None:
         try:

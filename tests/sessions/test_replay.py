@@ -208,6 +208,30 @@ def test_a_generation_prompt_that_the_history_does_not_repeat_stays(tokenizer):
     assert "<think>" not in _plain_text(talk, history)
 
 
+RESULTS = (
+    "{% for message in messages %}{% set behind = loop.previtem is defined and loop.previtem.role == 'tool' %}"
+    "{% if message.role == 'assistant' %}{{ '</think>' if behind else '<|assistant|></think>' }}{{ message.content }}"
+    "{% for call in message.tool_calls %}<call>{{ call.function.name }}{{ call.function.arguments | tojson }}</call>"
+    "{% endfor %}<|im_end|>"
+    "{% elif message.role == 'tool' %}<result>{{ message.content }}</result>{% else %}<|user|>{{ message.content }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<think></think>' if messages[-1].role == 'tool' else '<|assistant|><think></think>' }}{% endif %}"
+)
+"""Asks in other words behind a tool's result, and repeats neither."""
+
+
+def test_a_reply_behind_a_result_is_known_where_the_template_asks_in_other_words_there(tokenizer):
+    talk = Talk(Family(RESULTS, "<|im_end|>"), tokenizer)
+    messages, before = [user("hello")], None
+    for number in range(4):
+        prompt = talk.ask(messages)
+        assert before is None or goes_on(prompt, before)
+        said = ReplyMessage("", "", [call(number)])
+        before = talk.reply(prompt, messages, said)
+        messages = [*messages, sent_back(said), result(said.calls[0])]
+    assert goes_on(talk.ask(messages), before)
+
+
 ASKING = (
     "{% for message in messages %}{% if message.role == 'assistant' %}<|assistant|><answer>{{ message.content }}</answer>"
     "{% else %}<|{{ message.role }}|>{{ message.content }}{% endif %}{% endfor %}"
