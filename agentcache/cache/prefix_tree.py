@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count as counting
 from operator import attrgetter
@@ -501,8 +501,10 @@ class PrefixTree:
         """What is broken, in sentences; empty when all is well.  O(n)."""
         faults: list[str] = []
         live = pinned = 0
+        everybody = (*self.roots(), *self.gates(), *self._nodes.values())
+        listed = Counter((id(head), id(child)) for head in everybody for child in head.children)
         for key, node in self._nodes.items():
-            faults += self._check_node(key, node)
+            faults += self._check_node(key, node, listed)
             live += node.held
             pinned += node.pinned and not node.held
         if (live, pinned) != (self.num_live, self.num_pinned):
@@ -523,7 +525,7 @@ class PrefixTree:
         ]
         faults += [
             f"{node} is not known to branch"
-            for node in (*self.roots(), *self.gates(), *self._nodes.values())
+            for node in everybody
             if len(node.children) > 1 and node not in node.chain.branches
         ]
         gates = Counter(gate.parent for gate in self.gates())
@@ -534,14 +536,15 @@ class PrefixTree:
         ]
         return faults
 
-    def _check_node(self, key: bytes, node: Node) -> Iterator[str]:
+    def _check_node(self, key: bytes, node: Node, listed: Mapping[tuple[int, int], int]) -> Iterator[str]:
+        """``listed``: how often each (parent, child), by identity, is among the parent's children."""
         parent = node.parent
         if parent is None:
             yield f"{node} is a root but is indexed as a page"
             return
         if parent.has_page and self._nodes.get(parent.key) is not parent:
             yield f"the parent of {node} has left the tree: not prefix-closed"
-        if sum(child is node for child in parent.children) != 1:
+        if listed[id(parent), id(node)] != 1:
             yield f"{node} is not exactly once among its parent's children"
         if node.key != key or page_key(parent.key, node.tokens) != key:
             yield f"the tokens of {node} do not hash to its key"

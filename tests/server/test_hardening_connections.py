@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import resource
+import select
 import socket
 import struct
 import threading
@@ -147,6 +148,22 @@ def test_bytes_that_drip_are_408(server, begin, rest):
     assert "0.3 seconds" in error["message"] if begin else "0.2 seconds" in error["message"]
 
 
+@pytest.mark.parametrize("rest", [b"", b"zz\r\n"], ids=["slow", "broken"])
+def test_a_body_that_fails_is_told_in_the_envelope_of_its_route(server, rest):
+    framing = {"content_length": 9} if not rest else {"transfer_encoding": "chunked"}
+    told = {}
+    for path in ("/v1/messages", "/v1/responses"):
+        with connect(server) as connection:
+            connection.sendall(head(path, content_type="application/json", **framing) + rest)
+            received = read_all(connection)
+        _, headers = parse_head(received)
+        told[path] = json.loads(received.partition(b"\r\n\r\n")[2])
+        assert path != "/v1/messages" or told[path]["request_id"] == headers["request-id"]
+    theirs, ours = told["/v1/messages"], told["/v1/responses"]["error"]
+    assert theirs["type"] == "error" and theirs["error"]["details"] == {"error_code": ours["code"]}
+    assert theirs["error"]["message"] == ours["message"]
+
+
 def test_a_client_that_says_nothing_is_hung_up_on(server):
     with connect(server) as connection:
         assert connection.recv(100) == b""
@@ -184,7 +201,9 @@ def test_a_client_that_takes_nothing_is_cut(server):
     with connect(server) as connection:
         connection.sendall(post(json.dumps(body).encode(), path="/v1/chat/completions/render"))
         connection.recv(1, socket.MSG_PEEK)  # the answer has begun
-        time.sleep(2)
+        state = select.poll()
+        state.register(connection, 0)  # errors and the other side's end are told in any case
+        assert state.poll(30_000), "the server waits for ever"
         with pytest.raises(ConnectionResetError):
             read_all(connection)
 
