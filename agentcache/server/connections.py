@@ -31,6 +31,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from agentcache.server.anthropic.errors import told_at
 from agentcache.server.errors import ApiError
 from agentcache.server.exchanges import Exchange
 from agentcache.server.request_ids import HEADERS, chosen_id
@@ -316,15 +317,20 @@ class Connection(H11Protocol):
             self.transport.close()
             return
         told = cycle.scope["state"].get("exchange") if running else None
-        self._answer(error, told, head_only=running and cycle.scope["method"] == "HEAD")
+        self._answer(error, told, cycle.scope if running else None)
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.abort)
 
-    def _answer(self, error: ApiError, running: Exchange | None, *, head_only: bool) -> None:
-        body = json.dumps(error.envelope(), separators=(",", ":")).encode()
+    def _answer(self, error: ApiError, running: Exchange | None, scope: Mapping[str, object] | None) -> None:
+        """
+        Args:
+            scope: of the request whose head came, whether or not the app has begun with it.
+        """
         request_id = chosen_id(None) if running is None else running.request_id
+        path, head_only = ("", False) if scope is None else (str(scope["path"]), scope["method"] == "HEAD")
+        body = json.dumps(told_at(path, error, request_id), separators=(",", ":")).encode()
         fields = {
             "content-type": "application/json",
             "content-length": str(len(body)),

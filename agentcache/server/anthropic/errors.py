@@ -9,7 +9,7 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentcache.server.errors import internal_error
+from agentcache.server.errors import ApiError, internal_error
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,11 @@ def envelope(status: int, message: str, code: str | None, request_id: str) -> di
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     details = {} if code is None else {"details": {"error_code": code}}
     return {"type": "error", "error": {"type": kind, "message": message, **details}, "request_id": request_id}
+
+
+def told_at(path: str, error: ApiError, request_id: str) -> dict[str, Any]:
+    """The body of ``error`` as an answer to a request of ``path``."""
+    return envelope(error.status, error.message, error.code, request_id) if _ours(path) else error.envelope()
 
 
 class AnthropicErrors:
@@ -115,7 +120,7 @@ def _translated(status: int, body: bytes, request_id: str) -> bytes:
     """``body`` in the other envelope; what is none of this server's errors stays what it is."""
     try:
         error = json.loads(body)["error"]
-        told = envelope(status, error["message"], error["code"], request_id)
+        translated = envelope(status, error["message"], error["code"], request_id)
     except (ValueError, KeyError, TypeError):
         return body
-    return json.dumps(told, ensure_ascii=False).encode()
+    return json.dumps(translated, ensure_ascii=False).encode()
