@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from agentcache.server.errors import bad_field, shown
 
@@ -15,7 +15,7 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
 class JsonFormat:
     """A JSON object; with a ``schema``, JSON of that schema; ``strict``: what of it cannot be enforced is refused."""
 
-    schema: Mapping[str, Any] | bool | None = None
+    schema: Mapping[str, Any] | Literal[True] | None = None
     strict: bool = False
 
 
@@ -36,7 +36,11 @@ def json_format(asked: Mapping[str, Any] | None) -> JsonFormat | None:
     described = asked.get("json_schema")
     if not isinstance(described, Mapping):
         raise bad_field("response_format.json_schema", f"got {shown(described)}, expected an object with a schema")
-    schema = described.get("schema", True)  # any JSON value
-    if not isinstance(schema, (Mapping, bool)):
+    schema = described.get("schema")
+    if schema is None:
+        schema = True  # any JSON value
+    if schema is False:
+        raise bad_field(SCHEMA_FIELD, "got false, which no reply fits; expected a JSON schema")
+    if not isinstance(schema, Mapping) and schema is not True:
         raise bad_field(SCHEMA_FIELD, f"got {shown(schema)}, expected a JSON schema")
     return JsonFormat(schema, described.get("strict") is True)

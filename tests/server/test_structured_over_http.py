@@ -99,6 +99,13 @@ def test_forced_calls_are_valid_and_of_the_tools_that_may_be_called(server, choi
     assert [c["function"] for c in put["tool_calls"]] == [call["function"]]
 
 
+@pytest.mark.parametrize("anything", [True, None, {}])
+def test_a_schema_that_anything_fits_asks_for_json(server, anything):
+    fields = {**schema(anything), "stop": [","], "max_tokens": 8, "temperature": 1, "seed": 1}
+    text = server.chat(HELLO, **fields)["choices"][0]["message"]["content"]
+    assert text[0] in '{["-0123456789tfn'
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_json_or_a_call_where_both_may_be(server, seed):
     fields = {**schema(SCHEMA), "tools": TOOLS, "temperature": 1, "seed": seed, "max_tokens": ROOM}
@@ -138,6 +145,7 @@ def test_free_and_constrained_requests_run_side_by_side_unharmed(server):
         (schema({"type": "wizard"}), "response_format.json_schema.schema"),
         (schema({"type": "string", "pattern": "(a"}), "response_format.json_schema.schema"),
         (schema(5), "response_format.json_schema.schema"),
+        (schema(False), "response_format.json_schema.schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"response_format": {"type": "grammar"}}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
