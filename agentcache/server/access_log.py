@@ -134,9 +134,9 @@ def _generated(exchange: Exchange) -> dict[str, Any]:
         return {}
     return {
         "prompt_tokens": record.prompt_tokens,
-        "cached_tokens": record.cached_tokens,
-        "computed_tokens": record.computed_tokens,
-        "completion_tokens": record.completion_tokens,
+        "cached_tokens": record.cached_tokens if record.measured else None,
+        "computed_tokens": record.computed_tokens if record.measured else None,
+        "completion_tokens": record.completion_tokens if record.measured else None,
         "first_token_s": None if record.first_token_s is None else round(record.first_token_s, 4),
         "miss": None if record.miss is None else record.miss["code"],
         "finish": ",".join(dict.fromkeys(record.finish_reasons)) or None,

@@ -32,7 +32,8 @@ class RequestRecord:
         status: HTTP status of the answer; 499 where the client hung up.
         error: code of the error that ended it, also in the middle of a stream.
         finish_reasons: one a choice.
-        cached_tokens, computed_tokens: as the ``agentcache`` object of the answer has them.
+        cached_tokens, computed_tokens, completion_tokens: as the answer has them; 0 unless ``measured``.
+        measured: whether every choice came to its end, and with it the figures of what it cost.
         miss, findings: as the answer has them.
         queue_s: seconds from ``started`` until it was first admitted, where that is known.
         exchange: the HTTP request that it answers (``request.state.exchange``); learns of this record by ``note``.
@@ -60,6 +61,7 @@ class RequestRecord:
     findings: tuple[dict[str, Any], ...] = ()
     queue_s: float | None = None
     exchange: Exchange | None = None
+    measured: bool = True
 
 
 class Journal:

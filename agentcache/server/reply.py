@@ -114,6 +114,7 @@ class Note:
                 params=job.params,
                 queue_s=self._queued(costs.reports, started),
                 exchange=self._exchange,
+                measured=len(reasons) == job.num_choices,
             )
         )
 

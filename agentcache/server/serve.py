@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -99,8 +100,16 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._lifecycle = app.state.lifecycle
         self.on_listening = _nothing
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second signal is no reason to leave the engine behind, only to wait for no client any more."""
+        if self.should_exit and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cut)
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             self.on_listening()

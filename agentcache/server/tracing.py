@@ -143,6 +143,12 @@ def _of_http(exchange: Exchange) -> dict[str, Any]:
 
 
 def _of_record(record: RequestRecord) -> dict[str, Any]:
+    costs = {
+        "gen_ai.usage.output_tokens": record.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": record.cached_tokens,
+        "agentcache.cached_tokens": record.cached_tokens,
+        "agentcache.computed_tokens": record.computed_tokens,
+    }
     found = {
         "gen_ai.provider.name": PROVIDER,
         "gen_ai.request.model": record.model,
@@ -152,11 +158,8 @@ def _of_record(record: RequestRecord) -> dict[str, Any]:
         "gen_ai.response.finish_reasons": record.finish_reasons or None,
         "gen_ai.response.time_to_first_chunk": record.first_token_s,
         "gen_ai.usage.input_tokens": record.prompt_tokens,
-        "gen_ai.usage.output_tokens": record.completion_tokens,
-        "gen_ai.usage.cache_read.input_tokens": record.cached_tokens,
         "gen_ai.conversation.id": record.session,
-        "agentcache.cached_tokens": record.cached_tokens,
-        "agentcache.computed_tokens": record.computed_tokens,
+        **(costs if record.measured else {}),
         "agentcache.miss.code": None if record.miss is None else record.miss["code"],
         "agentcache.miss.at_token": None if record.miss is None else record.miss["at_token"],
         "agentcache.session": record.session,

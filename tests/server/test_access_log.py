@@ -164,6 +164,8 @@ def test_a_client_that_hangs_up_is_a_line_with_499(stub, lines, monkeypatch):
     line = one(lines)
     assert line["status"] == 499
     assert line["prompt_tokens"] == len(PROMPT)
+    # What it cost is told by its end, which never came; a 0 would be wrong.
+    assert line["cached_tokens"] is line["computed_tokens"] is line["completion_tokens"] is None
 
 
 def test_a_path_cannot_forge_a_line(stub, lines):

@@ -69,15 +69,19 @@ def test_a_signal_ends_streams_with_an_error_event_and_exits_with_0(tiny, number
         assert "Traceback" not in process.stderr.read()
 
 
-def test_a_step_that_hangs_does_not_keep_the_process_from_ending(tiny):
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+def test_neither_a_step_that_hangs_nor_a_second_signal_spoils_the_end(tiny, signals):
     with served(tiny.folder, "--enable-test-hooks") as (process, address, _):
         httpx.post(address + "/debug/fault", json={"site": "forward", "at": 2, "delay_ms": 60_000}).raise_for_status()
         with httpx.stream("POST", address + "/v1/completions", json={"prompt": [1, 2, 3], "stream": True}) as reply:
             next(reply.iter_lines())
             began = time.monotonic()
-            process.send_signal(signal.SIGTERM)
+            for number in signals:
+                process.send_signal(number)
+                time.sleep(0.5)
             assert process.wait(timeout=10) == 0
             assert time.monotonic() - began < 10
+            assert "Traceback" not in process.stderr.read()
 
 
 def test_an_address_that_is_taken_or_unknown_is_a_sentence_that_names_it():

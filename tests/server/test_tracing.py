@@ -241,6 +241,11 @@ def test_failures_have_a_type_and_only_the_servers_own_a_status(traffic):
         "broken": (200, traffic.answers["broken"]["error"]["code"], True),
         "gone": (499, "client_gone", False),
     }
+    for name in seen:
+        assert (
+            not {"agentcache.cached_tokens", "gen_ai.usage.output_tokens"}
+            & traffic.collector.of(name).attributes.keys()
+        )
 
 
 def test_nothing_that_was_said_is_sent(traffic):
@@ -344,6 +349,6 @@ def test_what_is_no_collector_is_refused_at_start(given):
 def test_without_its_packages_it_is_refused_at_start(monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "otlp" in name else real(name))
-    with pytest.raises(SettingsError, match=r"pip install 'agentcache\[otel\]'"):
+    with pytest.raises(SettingsError, match=r"pip install '\.\[otel\]'"):
         load_settings({"otel": "default"})
     assert load_settings({}).otel is None

@@ -10,6 +10,9 @@ import time
 import httpx
 import pytest
 
+from agentcache.server.journal import RequestRecord
+from agentcache.server.ui.records import history_json
+
 SYSTEM = "You are a helpful agent. Read the file, run the tests, and say what is wrong with the parser. " * 2
 HOSTILE = "</script><img src=x onerror=alert(1)> \u202e drawkcab \x00 😀"
 
@@ -234,3 +237,16 @@ def test_no_page_of_the_server_runs_what_comes_from_elsewhere(serve):
     pages = [answer for answer in answers if "html" in answer.headers.get("content-type", "")]
     assert [page.url.path for page in pages] == ["/ui"]
     assert "://" not in pages[0].text
+
+
+def test_requests_that_were_cut_say_nothing_of_the_hit_rate():
+    """What was cached of them is not known, and 0 would be wrong."""
+    fields = {
+        "request_id": "r", "answer_id": "", "route": "/v1/messages", "model": "m", "owner": b"", "session": None,
+        "streamed": True, "started": 100.0, "first_token_s": 0.5, "total_s": 2.0, "finish_reasons": (),
+        "prompt_tokens": 40, "computed_tokens": 1, "completion_tokens": 1, "miss": None, "params": None,
+    }  # fmt: skip
+    whole = RequestRecord(**fields, status=200, error=None, cached_tokens=30)
+    cut = RequestRecord(**fields, status=499, error=None, cached_tokens=0, measured=False)
+    buckets = history_json([whole, cut], now=110.0)["buckets"]
+    assert [bucket for bucket in buckets if bucket[0]] == [[1, 40, 30]]

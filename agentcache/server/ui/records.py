@@ -42,7 +42,7 @@ def latest_json(records: Iterable[RequestRecord]) -> list[dict[str, Any]]:
 
 
 def history_json(records: Iterable[RequestRecord], now: float) -> dict[str, Any]:
-    """Prompt and cached tokens of the requests that ended in each interval of the last minutes, the oldest first.
+    """Prompt and cached tokens of the requests that came to their end in each interval of the last minutes, the oldest first.
 
     Intervals begin at multiples of ``interval_s``, so that a client can go on where it was.
     """
@@ -51,7 +51,7 @@ def history_json(records: Iterable[RequestRecord], now: float) -> dict[str, Any]
     buckets = [[0, 0, 0] for _ in range(BUCKETS)]
     for record in records:
         place = math.floor((record.started + record.total_s) / BUCKET_S) - first
-        if 0 <= place < BUCKETS and record.prompt_tokens:
+        if 0 <= place < BUCKETS and record.measured and record.prompt_tokens:
             bucket = buckets[place]
             bucket[0] += 1
             bucket[1] += record.prompt_tokens

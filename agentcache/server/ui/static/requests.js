@@ -37,7 +37,7 @@ export class Requests {
     h("time", {}, new Date(request.started * 1000).toLocaleTimeString("en-GB")),
     h("span", { class: "route" }, request.route.replace(/^\/v1\//, ""), request.session ? h("code", {}, ` ${request.session.slice(0, 11)}`) : null),
     h("i", { class: "tokens", "aria-hidden": "true" }, h("u", { class: "cached", style: { width: `${share * 100}%` } }), h("u", { class: "computed", style: { width: `${(1 - share) * 100}%` } })),
-    h("span", { class: "number" }, `${count(request.cached_tokens)} / ${count(request.prompt_tokens)}`),
+    h("span", { class: "number" }, `${failed(request) ? "–" : count(request.cached_tokens)} / ${count(request.prompt_tokens)}`),
     h("em", { class: failed(request) ? "bad" : `code ${request.miss?.code ?? "full"}` }, failed(request) ? `${request.status} ${request.error ?? ""}` : nameOf(request.miss)));
   }
 
