@@ -391,5 +391,5 @@ def test_a_server_without_the_library_says_what_to_install(tiny: Tokenizer, monk
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(RequestError, match=r"pip install 'agentcache\[serve\]'"):
+    with pytest.raises(RequestError, match=r"pip install '\.\[serve\]'"):
         GrammarCompiler(tiny, 400).json_object()
