@@ -70,7 +70,7 @@ class GrammarCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._vocabulary: _Vocabulary | None = None
-        self._kept: OrderedDict[str, LlGrammar] = OrderedDict()
+        self._kept: OrderedDict[tuple[bytes, str], LlGrammar] = OrderedDict()
         self._lock = threading.Lock()
         self._compiling = threading.Lock()
         """Held while a grammar is compiled, so that costly ones take no more than one core."""
@@ -93,7 +93,7 @@ class GrammarCompiler:
         """
         return self.lark(f"start: {json_rule(schema, strict, param=param)}", param=param)
 
-    def lark(self, text: str, *, param: str = "tools") -> LlGrammar:
+    def lark(self, text: str, *, param: str = "tools", root: bytes = b"") -> LlGrammar:
         """What the rule ``start`` of a grammar in llguidance's dialect of Lark matches, from its first byte to its last.
 
         ::
@@ -107,10 +107,13 @@ class GrammarCompiler:
         terminals (upper case).  Between quotes the same characters are plain text and match no control token.  End tokens
         are not written: each of them is allowed wherever the grammar may end.
 
+        Args:
+            root: the namespace that asks.  How long it takes must not tell one tenant which tools another one has.
+
         Raises:
             RequestError: not a grammar, or one that is too large.
         """
-        return self._get(text, param)
+        return self._get(text, param, root)
 
     def regex(self, pattern: str, *, param: str = "regex") -> LlGrammar:
         """What ``pattern`` matches as a whole: Rust's regular expressions, without look-around.
@@ -120,29 +123,29 @@ class GrammarCompiler:
         """
         return self._get(f"start: /{_llguidance(param).regex_to_lark(pattern)}/", param)
 
-    def _get(self, text: str, param: str) -> LlGrammar:
+    def _get(self, text: str, param: str, root: bytes = b"") -> LlGrammar:
         if len(text) > MAX_TEXT:
             raise RequestError(f"{param}: got {len(text):,} characters, expected at most {MAX_TEXT:,}", param)
-        found = self._known(text)
+        found = self._known(root, text)
         if found is not None:
             return found
         with self._compiling:
-            found = self._known(text)  # somebody else may just have compiled it
+            found = self._known(root, text)  # somebody else may just have compiled it
             if found is None:
                 if self._vocabulary is None:
                     self._vocabulary = _Vocabulary(self._tokenizer, self._vocab_size, param)
                 found = self._vocabulary.compile(text, param)
                 with self._lock:
-                    self._kept[text] = found
+                    self._kept[root, text] = found
                     while len(self._kept) > _KEPT:
                         self._kept.popitem(last=False)
         return found
 
-    def _known(self, text: str) -> LlGrammar | None:
+    def _known(self, root: bytes, text: str) -> LlGrammar | None:
         with self._lock:
-            if text in self._kept:
-                self._kept.move_to_end(text)
-            return self._kept.get(text)
+            if (root, text) in self._kept:
+                self._kept.move_to_end((root, text))
+            return self._kept.get((root, text))
 
 
 class LlGrammar:

@@ -35,7 +35,7 @@ def chat_job(
     prompt = converse(context, body, home.root)
     job_id = new_id()
     reading = replace(context.planner.reading(want, prompt.transcript.text, job_id), arguments=arguments)
-    params = context.planner.params(params, want, reading)
+    params = context.planner.params(params, want, reading, home.root)
     read: Read = reading.read
     if beginning:
         prompt, read = begun(context, prompt, beginning), _from_its_beginning(read, beginning)

@@ -84,23 +84,26 @@ class ReplyPlanner:
         opened = self.tags is not None and starts_open(prompt_text, self.tags)
         return Reading(None if want.choice is None else self.format, want.tools, self.tags, opened, seed)
 
-    def params(self, params: SamplingParams, want: Wanted, reading: Reading) -> SamplingParams:
+    def params(self, params: SamplingParams, want: Wanted, reading: Reading, root: bytes) -> SamplingParams:
         """``params`` with the grammar of the reply, and the control tokens that its text must show.
+
+        Args:
+            root: the namespace of the request.
 
         Raises:
             RequestError: a schema that cannot be compiled.
         """
         shown = self._tag_marks | (self._call_marks if want.choice is not None else frozenset())
-        return replace(params, shown_tokens=shown, grammar=self._grammar(want, reading))
+        return replace(params, shown_tokens=shown, grammar=self._grammar(want, reading, root))
 
-    def _grammar(self, want: Wanted, reading: Reading) -> Grammar | None:
+    def _grammar(self, want: Wanted, reading: Reading, root: bytes) -> Grammar | None:
         thinking = None if self.tags is None else Thinking(self.tags, reading.in_reasoning)
         if want.format is not None:
             param = "response_format" if want.format.schema is None else SCHEMA_FIELD
-            return self._grammars.lark(self._json(want, want.format, thinking), param=param)
+            return self._grammars.lark(self._json(want, want.format, thinking), param=param, root=root)
         if want.choice is not None and want.constrains_calls:
             text = self.format.grammar(want.tools, want.choice, self._tokenizer, thinking)
-            return self._grammars.lark(text, param="tools")
+            return self._grammars.lark(text, param="tools", root=root)
         return None
 
     def _json(self, want: Wanted, form: JsonFormat, thinking: Thinking | None) -> str:

@@ -90,7 +90,7 @@ async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make
         text = prompt.transcript.text
         reading = context.planner.reading(want, text, job_id)
         asked = Asked(prompt, turn.all_messages, tools, body.chat_template_kwargs, reading.read)
-        params = context.planner.params(params, want, reading)
+        params = context.planner.params(params, want, reading, turn.session.home.root)
         return Question(asked, Prompt(prompt.transcript.ids, text), params, reading)
 
     return await _answer_turn(context, request, body, Steps(check, ask, make_writer))

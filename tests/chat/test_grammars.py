@@ -366,6 +366,13 @@ def test_a_grammar_is_compiled_once_and_few_are_kept(compilers) -> None:
     assert compiler.regex("a") is not first
 
 
+def test_what_one_namespace_has_compiled_no_other_finds(compilers) -> None:
+    compiler = GrammarCompiler(compilers["tiny"][0], 400)
+    mine = compiler.lark('start: "a"', root=b"mine")
+    assert compiler.lark('start: "a"', root=b"mine") is mine
+    assert compiler.lark('start: "a"', root=b"theirs") is not mine
+
+
 def test_threads_share_a_compiler(compilers) -> None:
     tokenizer, _ = compilers["tiny"]
     compiler = GrammarCompiler(tokenizer, 400)

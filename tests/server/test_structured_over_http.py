@@ -10,6 +10,8 @@ from live import drain, live_server, stream
 from saying import put_together
 from tiny_folder import write_tiny_folder
 
+from agentcache.chat.grammars import GrammarCompiler
+
 HELLO = [{"role": "user", "content": "the cache"}]
 ROOM = 400
 SCHEMA = {
@@ -162,6 +164,22 @@ def test_what_cannot_be_kept_is_refused_by_name(server, fields, param, streamed)
     reply = server.http.post("/v1/chat/completions", json={"messages": HELLO, "stream": streamed, **fields})
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize("fields", [schema(SCHEMA), {"tools": TOOLS, "tool_choice": "required"}], ids=["json", "calls"])
+def test_a_grammar_is_compiled_for_each_namespace_once(server, fields, monkeypatch):
+    compiled: list[str] = []
+    get = GrammarCompiler._get
+
+    def noted(self, text: str, param: str, root: bytes = b""):
+        compiled.append(root.hex())
+        return get(self, text, param, root)
+
+    monkeypatch.setattr(GrammarCompiler, "_get", noted)
+    session = server.http.post("/v1/sessions", json={"cache_salt": "a", "tools": fields.get("tools", [])}).json()["id"]
+    for more in ({"cache_salt": "a"}, {"cache_salt": "a"}, {"cache_salt": "b"}, {"session": session}):
+        server.chat(HELLO, **fields, **more, max_tokens=2)
+    assert compiled[0] == compiled[1] == compiled[3] != compiled[2] and all(compiled)
 
 
 def test_a_bad_schema_of_a_tool_that_must_be_called_is_refused_by_its_place(server):
