@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from response_calls import lasting, text_of
+from response_calls import checked, lasting, text_of
 
 TOOL = {
     "type": "function",
@@ -188,9 +188,15 @@ def test_structured_text_is_json_of_its_schema(api):
 
 def test_an_engines_failure_in_a_stream_is_an_error_and_a_failed_response(api):
     root = {"authorization": "Bearer root"}
-    armed = api.http.post("/debug/fault", json={"site": "forward", "at": 6}, headers=root)
-    assert armed.status_code == 200
-    events = api.stream("fail", max_output_tokens=40)
+    body = {"input": "fail", "temperature": 0, "max_output_tokens": 1900, "stream": True}
+    text = ""
+    with api.http.stream("POST", "/v1/responses", json=body) as reply:
+        for part in reply.iter_text():
+            if not text:  # what fails before the first byte is a status
+                armed = api.http.post("/debug/fault", json={"site": "forward", "at": 1}, headers=root)
+                assert armed.status_code == 200
+            text += part
+    events = checked(text)
     assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
     assert events[-2]["error"]["message"] == events[-2]["message"]
     failed = events[-1]["response"]
