@@ -116,6 +116,17 @@ class TemplateShapes:
         return None
 
     @cached_property
+    def takes_broken_arguments(self) -> bool:
+        """Whether arguments that are no JSON reach the prompt: a call that was cut comes back in the next request."""
+        call = _call_message(_WORD, _VALUE)
+        (made,) = call["tool_calls"]
+        made |= {_PROBING: True, "function": {"name": _WORD, "arguments": _VALUE}}
+        shape = self.call_shape
+        if shape is None:
+            return True
+        return self._shows_with_or_without_tools([_WORD, _VALUE], [_USER, self._fit_call(call, shape), _RESULT])
+
+    @cached_property
     def knows_tool_role(self) -> bool:
         """Whether messages of role ``tool`` reach the prompt."""
         return self._shows_result("tool")
@@ -152,10 +163,24 @@ class TemplateShapes:
 
     def _fit_call(self, message: Message, shape: CallShape) -> Message:
         calls = [
-            {**call, "function": {**call["function"], "arguments": _arguments(call["function"]["arguments"], shape)}}
+            {**call, "function": {**call["function"], "arguments": self._arguments(call, shape)}}
             for call in message["tool_calls"]
         ]
         return {**message, "content": message["content"] or shape.empty_content, "tool_calls": calls}
+
+    def _arguments(self, call: Mapping[str, Any], shape: CallShape) -> Any:
+        """Those of ``call`` as the template wants them; what is no JSON object (it was cut) as it is, where that can be."""
+        arguments = call["function"]["arguments"]
+        if isinstance(arguments, str):
+            told = _parsed(arguments)
+            if told is None and call.get(_PROBING) is None and not self.takes_broken_arguments:
+                told = {"arguments": arguments}
+                arguments = json.dumps(told, ensure_ascii=False)
+        else:
+            told = dict(arguments)
+        if shape.arguments_as_text:
+            return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        return arguments if told is None else told
 
     def _result(self, message: Message) -> Message:
         if message["role"] == "function" and self.knows_function_role:
@@ -175,6 +200,8 @@ class TemplateShapes:
         return [{"role": "user", "content": block}, *messages]
 
 
+_PROBING = "agentcache_probing"
+"""Marks a call whose arguments are to be tried as they are."""
 _MERGEABLE = "agentcache_tool_results"
 """Marks, while fitting, a user message made of tool results, which the next result may join."""
 
@@ -202,16 +229,12 @@ def _filled(tool: dict[str, Any]) -> dict[str, Any]:
 _OPTIONAL: Mapping[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
 
 
-def _arguments(arguments: str | Mapping[str, Any], shape: CallShape) -> Any:
-    """Arguments as the template wants them; text that is no JSON object stays text."""
-    if shape.arguments_as_text:
-        return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    if not isinstance(arguments, str):
-        return dict(arguments)
+def _parsed(arguments: str) -> dict[str, Any] | None:
+    """The object that ``arguments`` are; ``None`` for what is no JSON object."""
     if not arguments.strip():
         return {}
     try:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError):
-        return arguments
-    return parsed if isinstance(parsed, dict) else arguments
+        return None
+    return parsed if isinstance(parsed, dict) else None
