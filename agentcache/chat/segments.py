@@ -20,7 +20,7 @@ from agentcache.chat.tokenizer import Tokenizer
 
 _LONG = 512
 """Characters from which on looking a piece up is cheaper than tokenising it."""
-_KEPT = 16_000_000
+_KEPT = 4_000_000
 """Characters; their ids take about twice as many bytes."""
 
 

@@ -148,6 +148,8 @@ def test_the_page_is_open_and_shut_to_everything_from_elsewhere(serve):
         assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
         assert "://" not in page.text
         assert httpx.URL(f"{server.url}/ui/").join(stranger.get("/ui/").headers["location"]).path == "/ui"
+        for method in ("GET", "HEAD"):
+            assert stranger.request(method, "/", follow_redirects=True).url.path == "/ui"
         for name in ("page.js", "page.css", "icon.svg"):
             assert stranger.get(f"/ui/static/{name}").status_code == 200
         assert stranger.get("/ui/static/..%2froutes.py").status_code == 404

@@ -68,6 +68,11 @@ def ui_router(context: Context) -> APIRouter:
         """The page names its parts beside itself, so it has one address; relative, for proxies that put it elsewhere."""
         return Response(status_code=307, headers={"location": "../ui"})
 
+    @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def front() -> Response:
+        """Who opens the address in a browser wants to see something; some clients only ask whether anybody is there."""
+        return Response(status_code=307, headers={"location": "ui"})
+
     @router.get("/ui/static/{name}", summary="A part of the explorer page", response_class=Response)
     async def static(name: str) -> Response:
         if name not in _FILES:
