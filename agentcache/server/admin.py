@@ -9,12 +9,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from agentcache import __version__
-from agentcache.server.auth import api_key
 from agentcache.server.bodies import ClockBody, FaultBody, check
 from agentcache.server.cache_tree import runs_of
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
-from agentcache.server.json_body import parse_object, read_body
+from agentcache.server.gate.auth import api_key
+from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request
 
 

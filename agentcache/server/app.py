@@ -13,32 +13,32 @@ from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
 from agentcache import __version__
-from agentcache.server.access_log import AccessLog, access_log_on_stderr
 from agentcache.server.admin import cache_router, debug_router, flush_router, models_router, open_router
 from agentcache.server.anthropic.errors import AnthropicErrors
 from agentcache.server.anthropic.routes import messages_router
-from agentcache.server.auth import Keys, require_key, require_operator
-from agentcache.server.chat import chat_router
-from agentcache.server.completions import completions_router
-from agentcache.server.connections import allow_files
 from agentcache.server.context import Context
-from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import install_error_handlers
-from agentcache.server.exchanges import ExchangeWatch
-from agentcache.server.metrics import metrics_router
+from agentcache.server.gate.auth import Keys, require_key, require_operator
+from agentcache.server.gate.connections import allow_files
+from agentcache.server.gate.origins import guard_origins
+from agentcache.server.openai.chat import chat_router
+from agentcache.server.openai.completions import completions_router
 from agentcache.server.openapi import describe_bodies
-from agentcache.server.origins import guard_origins
-from agentcache.server.request_ids import RequestIds
 from agentcache.server.responses.routes import responses_router
 from agentcache.server.serve import Server, address_of, answering, bind, print_banner
-from agentcache.server.sessions import sessions_router
+from agentcache.server.sessions.desk import SessionDesk
+from agentcache.server.sessions.routes import sessions_router
 from agentcache.server.text import text_router
 from agentcache.server.ui.routes import ui_data_router, ui_router
+from agentcache.server.watch.access_log import AccessLog, access_log_on_stderr
+from agentcache.server.watch.exchanges import ExchangeWatch
+from agentcache.server.watch.metrics import metrics_router
+from agentcache.server.watch.request_ids import RequestIds
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:
     from agentcache.engine.loop import AsyncEngine
-    from agentcache.server.tracing import Traces
+    from agentcache.server.watch.tracing import Traces
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ async def _stop(engine: AsyncEngine) -> None:
 def _traces(context: Context) -> Traces | None:
     if context.settings.otel is None:
         return None
-    from agentcache.server.tracing import Traces  # its packages are an extra
+    from agentcache.server.watch.tracing import Traces  # its packages are an extra
 
     traces = Traces(context.settings.otel)
     context.exchanges.subscribe(traces.note)

@@ -12,8 +12,8 @@ from agentcache.server.endings import Namespace, PromptEnding
 from agentcache.server.job import Job, Prompt, new_id
 from agentcache.server.misses import Asked, Read
 from agentcache.server.params import sampling_params
-from agentcache.server.reading import Arguments
-from agentcache.server.reply_plan import wanted
+from agentcache.server.replies.plan import wanted
+from agentcache.server.replies.reading import Arguments
 
 
 def chat_job(

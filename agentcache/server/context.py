@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agentcache.server.bounds_text import TextBounds
-from agentcache.server.desk import SessionDesk
 from agentcache.server.errors import ApiError, shown, shutting_down
-from agentcache.server.exchanges import Exchanges
-from agentcache.server.journal import Journal
+from agentcache.server.gate.bounds_text import TextBounds
 from agentcache.server.lifecycle import Lifecycle
-from agentcache.server.reply_plan import ReplyPlanner
+from agentcache.server.replies.plan import ReplyPlanner
+from agentcache.server.sessions.desk import SessionDesk
+from agentcache.server.watch.exchanges import Exchanges
+from agentcache.server.watch.journal import Journal
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:

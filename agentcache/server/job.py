@@ -14,7 +14,7 @@ from agentcache.errors import RequestError
 from agentcache.request import Output, Request, SamplingParams, Standing
 from agentcache.server.context import Context
 from agentcache.server.generation import Delta, Generation
-from agentcache.server.reading import PLAIN, Reading
+from agentcache.server.replies.reading import PLAIN, Reading
 from agentcache.server.usage import Notes
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from agentcache.errors import AgentCacheError, RequestError
 from agentcache.request import SequenceReport
 from agentcache.server.context import Context
 from agentcache.server.errors import CLIENT_GONE, ApiError, ClientGoneError, from_runtime, internal_error
-from agentcache.server.exchanges import Exchange
 from agentcache.server.generation import Delta, Generation
 from agentcache.server.job import Job, submit
-from agentcache.server.journal import RequestRecord
+from agentcache.server.watch.exchanges import Exchange
+from agentcache.server.watch.journal import RequestRecord
 from agentcache.server.writer import Writer, encode
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from agentcache import __version__
 from agentcache.errors import SettingsError
-from agentcache.server.connections import HttpConfig, Limits
+from agentcache.server.gate.connections import HttpConfig, Limits
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:

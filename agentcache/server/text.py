@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from agentcache.server.bodies import ChatPrompt, DetokenizeBody, TokenizeBody, check
 from agentcache.server.context import Context
 from agentcache.server.errors import bad_field
-from agentcache.server.json_body import parse_object, read_body
+from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request
 from agentcache.server.params import check_tokens
 

@@ -12,7 +12,7 @@ from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
 from agentcache.server.generation import Delta
 from agentcache.server.job import Job
-from agentcache.server.reading import reasoning_tokens
+from agentcache.server.replies.reading import reasoning_tokens
 from agentcache.server.usage import Costs, Notes
 
 

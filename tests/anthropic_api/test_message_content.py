@@ -20,7 +20,7 @@ from agentcache.server.anthropic.writer import MessagesWriter, Telling
 from agentcache.server.bodies import ChatBody
 from agentcache.server.generation import Delta
 from agentcache.server.job import Job, Prompt
-from agentcache.server.reading import Reading
+from agentcache.server.replies.reading import Reading
 from agentcache.server.usage import Notes
 
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]

@@ -16,7 +16,7 @@ from agentcache.chat.replies.reader import ReplyReader
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.request import FinishReason, TokenLogprob
 from agentcache.server.generation import Delta
-from agentcache.server.reading import reasoning_tokens
+from agentcache.server.replies.reading import reasoning_tokens
 from agentcache.server.responses.attribution import TokenPieces
 
 TAGS = ("<think>", "</think>")

@@ -19,7 +19,7 @@ import pytest
 from live import live_engine, stream
 from stub_engine import StubEngine
 
-from agentcache.server.access_log import LineWriter, access_logger
+from agentcache.server.watch.access_log import LineWriter, access_logger
 from agentcache.settings import Settings
 
 KEY = "sk-that-nobody-may-see"

@@ -9,7 +9,7 @@ import pytest
 from live import live_engine, raw_request
 from stub_engine import StubEngine
 
-from agentcache.server import auth
+from agentcache.server.gate import auth
 from agentcache.settings import Settings
 
 TEXT = "/v1/completions"

@@ -17,7 +17,7 @@ import pytest
 from live import live_engine
 from stub_engine import Script, StubEngine
 
-from agentcache.server.connections import allow_files
+from agentcache.server.gate.connections import allow_files
 from agentcache.settings import Settings
 
 TEXT = "/v1/completions"

@@ -11,7 +11,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import RequestError
-from agentcache.server.bounds_text import TextBounds, longest_token
+from agentcache.server.gate.bounds_text import TextBounds, longest_token
 
 CHAT = "/v1/chat/completions"
 HUGE = "the cache " * 1_000_000

@@ -20,9 +20,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from stub_engine import StubEngine
 
 from agentcache.errors import SettingsError
-from agentcache.server import tracing
-from agentcache.server.exchanges import Exchange
-from agentcache.server.journal import RequestRecord
+from agentcache.server.watch import tracing
+from agentcache.server.watch.exchanges import Exchange
+from agentcache.server.watch.journal import RequestRecord
 from agentcache.settings import Settings, load_settings
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -10,8 +10,8 @@ import time
 import httpx
 import pytest
 
-from agentcache.server.journal import RequestRecord
 from agentcache.server.ui.records import history_json
+from agentcache.server.watch.journal import RequestRecord
 
 SYSTEM = "You are a helpful agent. Read the file, run the tests, and say what is wrong with the parser. " * 2
 HOSTILE = "</script><img src=x onerror=alert(1)> \u202e drawkcab \x00 😀"

@@ -19,11 +19,11 @@ from agentcache.server.anthropic.names import TOO_LONG
 from agentcache.server.anthropic.threads import HeldTurn, ThreadEnding, Threads, Turn
 from agentcache.server.anthropic.translate import Conversation, chat_body, conversation
 from agentcache.server.anthropic.writer import MessagesWriter, Telling, answer_id
-from agentcache.server.auth import api_key
 from agentcache.server.bodies import ChatBody, check
 from agentcache.server.context import Context
+from agentcache.server.gate.auth import api_key
+from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.job import Job
-from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.reply import answer
 
 _AGENT_SESSION = "x-claude-code-session-id"

@@ -18,11 +18,11 @@ from agentcache.server.anthropic.blocks import Calls, Placed
 from agentcache.server.anthropic.bodies import MessagesBody
 from agentcache.server.anthropic.checks import refuse
 from agentcache.server.anthropic.translate import Conversation
-from agentcache.server.chat_writer import message_json
 from agentcache.server.errors import ApiError, shown
 from agentcache.server.generation import Delta, Generation
 from agentcache.server.job import Ending
-from agentcache.server.reading import Reading
+from agentcache.server.openai.chat_writer import message_json
+from agentcache.server.replies.reading import Reading
 from agentcache.server.usage import Notes
 
 _KEPT = 10_000

@@ -14,8 +14,8 @@ from typing import Any
 from uuid import uuid4
 
 from agentcache.chat.replies.pieces import ReplyMessage, ToolCall
-from agentcache.server.chat_writer import message_json
 from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.server.openai.chat_writer import message_json
 from agentcache.server.responses.fields import Place
 from agentcache.server.responses.tools import free_arguments, inner_name
 

@@ -11,14 +11,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from agentcache.errors import RequestError
-from agentcache.server.auth import api_key
 from agentcache.server.bodies import check
 from agentcache.server.context import Context
 from agentcache.server.conversations import converse
 from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.server.gate.auth import api_key
+from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.generation import Delta, Generation
 from agentcache.server.job import Ending
-from agentcache.server.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request
 from agentcache.server.reply import answer
 from agentcache.server.responses.ask import Asked, ask, read_conversation

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentcache.request import FinishReason
-from agentcache.server.chat_writer import message_json
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
 from agentcache.server.generation import Delta
-from agentcache.server.logprobs import chat_logprobs
+from agentcache.server.openai.chat_writer import message_json
+from agentcache.server.openai.logprobs import chat_logprobs
 from agentcache.server.responses.ask import Asked
 from agentcache.server.responses.attribution import PlainPieces, TokenPieces
 from agentcache.server.responses.output import OutputItems

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from agentcache.server.journal import RequestRecord
+from agentcache.server.watch.journal import RequestRecord
 
 BUCKET_S = 5
 BUCKETS = 60

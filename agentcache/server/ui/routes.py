@@ -13,10 +13,10 @@ from starlette.responses import Response
 from xxhash import xxh3_128_hexdigest
 
 from agentcache import __version__
-from agentcache.server.auth import api_key
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError, bad_field, shown
-from agentcache.server.sessions import session_json
+from agentcache.server.gate.auth import api_key
+from agentcache.server.sessions.routes import session_json
 from agentcache.server.ui.queues import queues
 from agentcache.server.ui.records import history_json, latest_json
 from agentcache.server.ui.tree import TreeViews, own_roots

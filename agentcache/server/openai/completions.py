@@ -9,21 +9,21 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from agentcache.server.auth import api_key
 from agentcache.server.bodies import MAX_PROMPTS, CompletionBody, CompletionTurnBody, check
-from agentcache.server.choices import ChoiceWriter
 from agentcache.server.context import Context
 from agentcache.server.endings import Namespace, PromptEnding
 from agentcache.server.errors import bad_field
+from agentcache.server.gate.auth import api_key
+from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.generation import Delta
 from agentcache.server.job import Job, Prompt
-from agentcache.server.json_body import parse_object, read_body
-from agentcache.server.logprobs import CompletionLogprobs, joined
 from agentcache.server.misses import Asked
+from agentcache.server.openai.choices import ChoiceWriter
+from agentcache.server.openai.logprobs import CompletionLogprobs, joined
 from agentcache.server.openapi import json_request
 from agentcache.server.params import sampling_params, split_prompts
 from agentcache.server.reply import answer
-from agentcache.server.turns import completion_turn, named_session
+from agentcache.server.sessions.turns import completion_turn, named_session
 from agentcache.sessions.transcript import Prompt as Text
 from agentcache.sessions.transcript import Transcript
 

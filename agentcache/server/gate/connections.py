@@ -33,8 +33,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agentcache.server.anthropic.errors import told_at
 from agentcache.server.errors import ApiError
-from agentcache.server.exchanges import Exchange
-from agentcache.server.request_ids import HEADERS, chosen_id
+from agentcache.server.watch.exchanges import Exchange
+from agentcache.server.watch.request_ids import HEADERS, chosen_id
 from agentcache.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from agentcache.chat.renderer import ChatRenderer
 from agentcache.errors import ChatTemplateError
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError, bad_field, shown
-from agentcache.server.session_bodies import CreateBody
-from agentcache.server.turns import new_ids
+from agentcache.server.sessions.bodies import CreateBody
+from agentcache.server.sessions.turns import new_ids
 from agentcache.sessions.session import Head, Session
 from agentcache.sessions.snapshots import NAME
 from agentcache.sessions.store import DEFAULT_TTL_S

@@ -13,15 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from agentcache.cache.explain import Miss, explain
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
-from agentcache.server.auth import api_key
 from agentcache.server.bodies import check
 from agentcache.server.context import Context
 from agentcache.server.errors import bad_field, shown
-from agentcache.server.json_body import parse_object, read_body
-from agentcache.server.new_sessions import create_session
+from agentcache.server.gate.auth import api_key
+from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request
-from agentcache.server.preconditions import check_rollback
-from agentcache.server.session_bodies import CreateBody, ForkBody, PinBody, RollbackBody, SnapshotBody, WaitBody
+from agentcache.server.sessions.bodies import CreateBody, ForkBody, PinBody, RollbackBody, SnapshotBody, WaitBody
+from agentcache.server.sessions.create import create_session
+from agentcache.server.sessions.preconditions import check_rollback
 from agentcache.sessions.session import Session
 
 _PIN_S = 300.0

@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from agentcache.cache.hashing import namespace_root
-from agentcache.server.leases import Leases
-from agentcache.server.namespaces import ModelsBefore, Namespaces
+from agentcache.server.sessions.leases import Leases
+from agentcache.server.sessions.namespaces import ModelsBefore, Namespaces
 from agentcache.sessions.known import KnownTranscripts
 from agentcache.sessions.session import Home, Session
 from agentcache.sessions.snapshots import MadeWith, Snapshots

@@ -7,11 +7,11 @@ from typing import Any
 from agentcache.chat.replies.pieces import CallArguments, CallStart, Content, Piece, ReplyMessage
 from agentcache.chat.replies.reader import ReplyReader
 from agentcache.request import FinishReason
-from agentcache.server.choices import ChoiceWriter
 from agentcache.server.context import Context
 from agentcache.server.generation import Delta
 from agentcache.server.job import Job
-from agentcache.server.logprobs import chat_logprobs
+from agentcache.server.openai.choices import ChoiceWriter
+from agentcache.server.openai.logprobs import chat_logprobs
 
 
 class ChatWriter(ChoiceWriter):

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentcache.server.errors import CLIENT_GONE
 
 if TYPE_CHECKING:
-    from agentcache.server.journal import RequestRecord
+    from agentcache.server.watch.journal import RequestRecord
 
 logger = logging.getLogger(__name__)
 

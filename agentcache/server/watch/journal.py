@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agentcache.request import SamplingParams
 
 if TYPE_CHECKING:
-    from agentcache.server.exchanges import Exchange
+    from agentcache.server.watch.exchanges import Exchange
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal, TextIO
 from urllib.parse import quote
 
-from agentcache.server.exchanges import Exchange
+from agentcache.server.watch.exchanges import Exchange
 
 access_logger = logging.getLogger("agentcache.access")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentcache.server.errors import ApiError
-from agentcache.server.session_bodies import RollbackBody
+from agentcache.server.sessions.bodies import RollbackBody
 from agentcache.sessions.session import Session
 
 

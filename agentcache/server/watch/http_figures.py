@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from agentcache.engine.stats import SECONDS, Histogram
-from agentcache.server.exchanges import Exchange, Exchanges
+from agentcache.server.watch.exchanges import Exchange, Exchanges
 
 
 class HttpFigures(Collector):

@@ -12,18 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentcache.request import SamplingParams
-from agentcache.server.auth import api_key
 from agentcache.server.bodies import ChatTurnBody, CompletionTurnBody, GenerationBody
 from agentcache.server.context import Context
 from agentcache.server.endings import TurnEnding
 from agentcache.server.errors import bad_field
+from agentcache.server.gate.auth import api_key
 from agentcache.server.job import Job, Prompt, new_id
 from agentcache.server.misses import Asked
 from agentcache.server.params import sampling_params, split_prompts
-from agentcache.server.preconditions import check_turns
-from agentcache.server.reading import PLAIN, Reading
+from agentcache.server.replies.plan import wanted
+from agentcache.server.replies.reading import PLAIN, Reading
 from agentcache.server.reply import answer
-from agentcache.server.reply_plan import wanted
+from agentcache.server.sessions.preconditions import check_turns
 from agentcache.server.writer import Writer
 from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
 

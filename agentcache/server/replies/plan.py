@@ -20,9 +20,9 @@ from agentcache.chat.replies.reasoning import reasoning_tags, starts_open
 from agentcache.request import Grammar, SamplingParams
 from agentcache.server.bodies import ChatBody
 from agentcache.server.errors import bad_field
-from agentcache.server.reading import Reading
-from agentcache.server.response_format import SCHEMA_FIELD, JsonFormat, json_format
-from agentcache.server.tool_choice import call_choice
+from agentcache.server.replies.reading import Reading
+from agentcache.server.replies.response_format import SCHEMA_FIELD, JsonFormat, json_format
+from agentcache.server.replies.tool_choice import call_choice
 
 if TYPE_CHECKING:
     from agentcache.chat.tokenizer import Tokenizer

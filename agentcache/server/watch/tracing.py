@@ -33,8 +33,8 @@ from agentcache.server.errors import CLIENT_GONE
 
 if TYPE_CHECKING:
     from agentcache.request import SamplingParams
-    from agentcache.server.exchanges import Exchange
-    from agentcache.server.journal import RequestRecord
+    from agentcache.server.watch.exchanges import Exchange
+    from agentcache.server.watch.journal import RequestRecord
 
 logger = logging.getLogger(__name__)
 

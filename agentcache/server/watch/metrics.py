@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from agentcache.engine.stats import EngineStats, Histogram
 from agentcache.server.context import Context
-from agentcache.server.http_figures import HttpFigures
+from agentcache.server.watch.http_figures import HttpFigures
 
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "From arrival to the first token",

@@ -11,17 +11,17 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
-from agentcache.server.auth import api_key
 from agentcache.server.bodies import ChatBody, ChatTurnBody, RenderBody, check
 from agentcache.server.chat_jobs import chat_job
-from agentcache.server.chat_writer import ChatWriter
 from agentcache.server.context import Context
 from agentcache.server.conversations import converse
+from agentcache.server.gate.auth import api_key
+from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.job import Job
-from agentcache.server.json_body import parse_object, read_body
+from agentcache.server.openai.chat_writer import ChatWriter
 from agentcache.server.openapi import json_request
 from agentcache.server.reply import answer
-from agentcache.server.turns import chat_turn, named_session
+from agentcache.server.sessions.turns import chat_turn, named_session
 from agentcache.sessions.transcript import Mark
 from agentcache.sessions.transcript import Prompt as Conversation
 

@@ -1,0 +1,1 @@
+"""What comes in at all: connections and their deadlines, keys, origins, and the size and shape of bodies."""

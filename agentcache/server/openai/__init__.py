@@ -1,0 +1,1 @@
+"""OpenAI's two older endpoints: chat completions and completions."""
