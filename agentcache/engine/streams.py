@@ -37,10 +37,23 @@ class OutputStream:
         self._pending: dict[int, Output] = {}
         self._order: deque[int] = deque()
         self._wake = asyncio.Event()
+        self._listener: Callable[[Output], None] | None = None
+
+    def listen(self, listener: Callable[[Output], None]) -> None:
+        """Have every output handed over as it comes, in place of iterating: no task has to wake up for a token.
+
+        On the event loop, once; ``listener`` must not block, and what it raises is its own matter.
+        """
+        self._listener = listener
+        while self._order:
+            listener(self._next())
 
     def push(self, output: Output) -> None:
         """On the event loop only."""
         if output.index in self._failed:
+            return
+        if self._listener is not None:
+            self._listener(self._read(output))
             return
         waiting = self._pending.get(output.index)
         if waiting is None:
@@ -57,10 +70,16 @@ class OutputStream:
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()
-        output = self._spelled(self._pending.pop(self._order.popleft()))
-        if output.finish_reason is not None:
+        return self._next()
+
+    def _next(self) -> Output:
+        return self._read(self._pending.pop(self._order.popleft()))
+
+    def _read(self, output: Output) -> Output:
+        spelled = self._spelled(output)
+        if spelled.finish_reason is not None:
             self._unfinished -= 1
-        return output
+        return spelled
 
     def _spelled(self, output: Output) -> Output:
         if output.spelled or self._spelling is None:

@@ -2,32 +2,29 @@
 
 ::
 
-    engine ──Output──► pump (one a prompt) ──► pending[choice] ──take()──► socket
-                                               merged: at most one delta a choice waits, however slow the socket is
+    engine ──Output──► pending[choice] ──take()──► socket
+                       merged: at most one delta a choice waits, however slow the socket is
     choice = prompt * n + index
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive
 
-from agentcache.errors import AgentCacheError
 from agentcache.request import FinishReason, Output, SequenceReport, TokenLogprob
-from agentcache.server.errors import ApiError, ClientGoneError, from_runtime, internal_error, shutting_down
+from agentcache.server.errors import ApiError, ClientGoneError, shutting_down
 
 if TYPE_CHECKING:
     from agentcache.engine.streams import OutputStream
     from agentcache.server.lifecycle import Lifecycle
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -91,21 +88,25 @@ class Generation:
         self.first_token: float | None = None
         """When the first token of any sequence came, in Unix seconds, however late it is taken."""
         self._failure: ApiError | ClientGoneError | None = None
+        self._until = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def watched(self, receive: Receive) -> AsyncIterator[Generation]:
-        """Pump outputs and watch for the client's hang-up."""
-        pumps = [self._pump(i, stream) for i, stream in enumerate(self._streams)]
-        tasks = [asyncio.ensure_future(work) for work in (*pumps, self._watch(receive))]
+        """Take outputs in and watch for the client's hang-up."""
+        watch = asyncio.ensure_future(self._watch(receive))
         self._lifecycle.enter(self)
+        for prompt, stream in enumerate(self._streams):
+            stream.listen(partial(self._take_in, prompt))
         try:
             yield self
         finally:
             self._lifecycle.leave(self)
             self.abort()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._alarm is not None:
+                self._alarm.cancel()
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
     def fail(self, error: ApiError | ClientGoneError) -> None:
         """End it with ``error``, after what is pending was taken; the first error wins."""
@@ -128,20 +129,27 @@ class Generation:
             ClientGoneError: the client hung up.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + patience_s
+        until = self._until = loop.time() + patience_s
         while not self._pending or self._client_gone:
             if self._unfinished == 0 and not self._client_gone:
                 return []
-            alarm = loop.call_at(until, self._changed.set)
-            try:
-                await self._settled()
-            finally:
-                alarm.cancel()
+            if self._alarm is None:
+                self._alarm = loop.call_at(until, self._ring)
+            await self._settled()
             if not self._pending and self._failure is None and self._unfinished and loop.time() >= until:
                 return None
         taken = list(self._pending.values())
         self._pending.clear()
         return taken
+
+    def _ring(self) -> None:
+        """One alarm goes through all calls of ``take``: setting one for each token would cost as much as sending it."""
+        loop = asyncio.get_running_loop()
+        self._alarm = None
+        if loop.time() < self._until:
+            self._alarm = loop.call_at(self._until, self._ring)
+        else:
+            self._changed.set()
 
     async def finish(self) -> list[Delta]:
         """Wait for the end of every sequence; all that each generated, by choice.
@@ -164,31 +172,22 @@ class Generation:
         self._changed.clear()
         await self._changed.wait()
 
-    async def _pump(self, prompt: int, stream: OutputStream) -> None:
-        left = self._n
-        try:
-            async for output in stream:
-                if self._failure is not None:
-                    return
-                if output.finish_reason in (FinishReason.ERROR, FinishReason.ABORT):
-                    self.fail(self._broken_off(output))
-                    return
-                if self.first_token is None and (output.token_ids or output.end_token is not None):
-                    self.first_token = time.time()
-                choice = prompt * self._n + output.index
-                self._pending.setdefault(choice, Delta(choice)).add(output)
-                if output.finish_reason is not None:
-                    left -= 1
-                    self._unfinished -= 1
-                self._changed.set()
-        except AgentCacheError as error:
-            self.fail(from_runtime(error))
-        except Exception:
-            logger.exception("the engine's stream failed")
-            self.fail(internal_error())
-        else:
-            if left:
-                self.fail(internal_error())
+    def _take_in(self, prompt: int, output: Output) -> None:
+        if self._failure is not None:
+            return
+        if output.finish_reason in (FinishReason.ERROR, FinishReason.ABORT):
+            self.fail(self._broken_off(output))
+            return
+        if self.first_token is None and (output.token_ids or output.end_token is not None):
+            self.first_token = time.time()
+        choice = prompt * self._n + output.index
+        pending = self._pending.get(choice)
+        if pending is None:
+            pending = self._pending[choice] = Delta(choice)
+        pending.add(output)
+        if output.finish_reason is not None:
+            self._unfinished -= 1
+        self._changed.set()
 
     def _broken_off(self, output: Output) -> ApiError:
         if self._lifecycle.closing:
