@@ -2,8 +2,9 @@
 
     python bench/http_load.py                          # 64 streams at once, 500 requests, 15 % hang up
 
-The server is a process of its own with the real HTTP side, tokenizer, chat template, scheduler and cache; in place of a
-forward pass it rests ``--step-ms``.  A request's overhead is what it takes beside the engine::
+The server is a process of its own with the real HTTP side, tokenizer and chat template.  Its engine only keeps a pace, or
+(``--engine scheduler``) is the real scheduler and cache that rest ``--step-ms`` in place of a forward pass.  A request's
+overhead is what it takes beside the engine::
 
     client sends ──► read, parse, render, tokenise ──► engine ───────────► events ──► client has the last byte
                  [ overhead ........................ ]          [ overhead .......... ]
@@ -36,8 +37,10 @@ from bench.cli import progress_bar
 from bench.report import percentile
 
 _SETTLED_S = 2.0
+_END = b"\r\n0\r\n\r\n"
+"""Of a chunked answer."""
 _WARM = 0.2
-"""This share of the requests comes first, before memory is looked at for the first time."""
+"""This share of the requests comes first: what runs only once is no cost of a request, and memory is looked at after it."""
 
 
 @dataclass(frozen=True)
@@ -63,34 +66,47 @@ class Result:
 
 
 class Client:
-    """Sends chat requests over bare sockets, so that what is measured is the server."""
+    """Sends chat requests over bare sockets, so that what is measured is the server.
+
+    Connections are kept for the next request, as the clients of real agents do; one that hung up has to begin anew.
+    """
 
     def __init__(self, address: str, load: Load) -> None:
         self._host, _, port = address.removeprefix("http://").partition(":")
         self._port = int(port)
         self._load = load
+        self._kept: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._words = Path(__file__).with_name("system_prompt.md").read_text("utf-8").split()
 
     async def ask(self, number: int) -> Result:
         rng = random.Random(number)
         cut_after = rng.randrange(1, self._load.replies // 2) if rng.random() < self._load.cut else None
         request = self._request(rng, self._load.replies // 2 + rng.randrange(self._load.replies))
-        reader, writer = await asyncio.open_connection(self._host, self._port, limit=2**20)
+        if self._kept:
+            reader, writer = self._kept.pop()
+        else:
+            reader, writer = await asyncio.open_connection(self._host, self._port, limit=2**20)
         sent = time.monotonic()
-        try:
-            writer.write(request)
-            answer = await self._read(reader, cut_after)
-        finally:
-            received = time.monotonic()
+        writer.write(request)
+        answer = await self._read(reader, cut_after)
+        received = time.monotonic()
+        if answer.endswith(_END):
+            self._kept.append((reader, writer))
+        else:
             writer.close()
         identifier, _, _ = answer.partition(b'","object"')
         name = identifier.rpartition(b"chatcmpl-")[2].decode("ascii", "replace")
         return Result(name, sent, received, cut_after is not None, _error(answer))
 
+    def close(self) -> None:
+        for _, writer in self._kept:
+            writer.close()
+        self._kept.clear()
+
     async def _read(self, reader: asyncio.StreamReader, cut_after: int | None) -> bytes:
         """Everything up to the end, or up to the event after which this client hangs up."""
         answer = bytearray()
-        while not answer.endswith(b"0\r\n\r\n"):
+        while not answer.endswith(_END):
             part = await reader.read(2**16)
             answer += part
             if not part or (cut_after is not None and answer.count(b"data: ") > cut_after):
@@ -104,7 +120,7 @@ class Client:
         ]
         body = json.dumps({"messages": messages, "max_tokens": tokens, "stream": True}).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {self._host}:{self._port}\r\ncontent-type: application/json\r\n"
-        return head.encode() + f"content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
+        return head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _error(answer: bytes) -> str | None:
@@ -128,6 +144,7 @@ async def run(client: Client, load: Load, numbers: range, console: Console) -> l
                 progress.advance(task)
 
         await asyncio.gather(*(work(i / load.streams) for i in range(load.streams)))
+        client.close()
     return results
 
 
@@ -158,18 +175,19 @@ def main() -> int:
     parser.add_argument("--cut", type=float, default=0.15, help="share of clients that hang up; default: %(default)s")
     parser.add_argument("--replies", type=int, default=48, help="tokens a reply; default: %(default)s")
     parser.add_argument("--turn-words", type=int, default=100, help="words of a user's message; default: %(default)s")
-    parser.add_argument("--step-ms", type=float, default=25, help="a step of the engine; default: %(default)s")
+    parser.add_argument("--step-ms", type=float, default=25, help="between a stream's tokens; default: %(default)s")
+    parser.add_argument(
+        "--engine", choices=("paced", "scheduler"), default="paced",
+        help="paced: each stream at a pace of its own, on no thread; scheduler: the real scheduler and cache, where all "
+        "streams get their tokens at once when a step ends; default: %(default)s",
+    )  # fmt: skip
     args = parser.parse_args()
     load = Load(args.requests, args.streams, args.cut, args.replies, args.turn_words)
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder:
         times_file = Path(folder) / "times.json"
-        command = [
-            sys.executable,
-            str(Path(__file__).parent / "http_parts/server.py"),
-            str(args.step_ms),
-            str(times_file),
-        ]
+        server_file = str(Path(__file__).parent / "http_parts/server.py")
+        command = [sys.executable, server_file, args.engine, str(args.step_ms), str(times_file)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None
@@ -179,7 +197,7 @@ def main() -> int:
                 server.send_signal(signal.SIGTERM)
         times = json.loads(times_file.read_text("utf-8"))
     errors = [result.error for result in results if result.error is not None]
-    Console().print(table(*overheads(results, times)))
+    Console().print(table(*overheads(results[round(load.requests * _WARM) :], times)))
     line = {
         "requests": len(results),
         "cut": sum(result.cut for result in results),

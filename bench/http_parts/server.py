@@ -5,13 +5,14 @@ Run as a process of its own; prints its address, and on SIGTERM writes when the 
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 from agentcache.cache.manager import CacheManager
@@ -29,6 +30,7 @@ from agentcache.scheduler.scheduler import Limits, Scheduler
 from agentcache.server.app import create_app
 from agentcache.server.serve import Server, address_of, listen
 from agentcache.settings import Settings, default_home
+from bench.http_parts.paced import PacedEngine
 
 PAGE = 16
 PAGES = 2048
@@ -73,7 +75,16 @@ class TimedEngine(AsyncEngine):
         return super().submit(*args, **kwargs)
 
 
+def make_paced(settings: Settings, step_s: float) -> PacedEngine:
+    """An engine that takes no thread and no processor time to speak of: what is left is the HTTP side."""
+    tokenizer = Tokenizer.from_folder(resolve_model(settings.model, default_home()).folder)
+    words = tokenizer.encode(Path(__file__).read_text("utf-8"))
+    info = EngineInfo("paced", CONTEXT, PAGE, PAGES, VOCAB, settings.max_running, CONTEXT, 0, "none")
+    return PacedEngine(info, tokenizer, ChatRenderer(tokenizer), words, step_s)
+
+
 def make_engine(settings: Settings, step_s: float) -> tuple[TimedEngine, TimedCore]:
+    """The real scheduler and cache on a thread of its own; all streams get their tokens at the end of a step."""
     tokenizer = Tokenizer.from_folder(resolve_model(settings.model, default_home()).folder)
     words = tokenizer.encode(Path(__file__).read_text("utf-8"))
     core = TimedCore(
@@ -92,16 +103,26 @@ def make_engine(settings: Settings, step_s: float) -> tuple[TimedEngine, TimedCo
     return engine, core
 
 
-def main(step_ms: float, times_file: str) -> None:
+def main(kind: str, step_ms: float, times_file: str) -> None:
     settings = Settings(model="smollm2", max_running=64, access_log="off")
-    engine, core = make_engine(settings, step_ms / 1000)
-    listener = listen("127.0.0.1", 0)
-    server = Server(create_app(engine, settings), settings)
-    server.on_listening = lambda: print(address_of(listener), flush=True)
-    server.run(sockets=[listener])
-    times = {name.partition("-")[0]: (engine.handed_over[name], ended) for name, ended in core.ended.items()}
+    if kind == "paced":
+        paced = make_paced(settings, step_ms / 1000)
+        _serve(cast(AsyncEngine, paced), settings)
+        times = paced.times
+    else:
+        engine, core = make_engine(settings, step_ms / 1000)
+        _serve(engine, settings)
+        times = {name.partition("-")[0]: (engine.handed_over[name], ended) for name, ended in core.ended.items()}
     Path(times_file).write_text(json.dumps(times), "utf-8")
 
 
+def _serve(engine: AsyncEngine, settings: Settings) -> None:
+    listener = listen("127.0.0.1", 0)
+    server = Server(create_app(engine, settings), settings)
+    server.on_listening = lambda: print(address_of(listener), flush=True)
+    gc.freeze()  # as `agentcache serve` does: what is made at start is never looked through again
+    server.run(sockets=[listener])
+
+
 if __name__ == "__main__":
-    main(float(sys.argv[1]), sys.argv[2])
+    main(sys.argv[1], float(sys.argv[2]), sys.argv[3])
