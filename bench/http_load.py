@@ -24,7 +24,9 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 # Run as a file, Python puts this folder on its path, not the one above.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -39,8 +41,8 @@ from bench.report import percentile
 _SETTLED_S = 2.0
 _END = b"\r\n0\r\n\r\n"
 """Of a chunked answer."""
-_WARM = 0.2
-"""This share of the requests comes first: what runs only once is no cost of a request, and memory is looked at after it."""
+_WARM = 1 / 5
+"""Of the requests, the first are left out of the figures: what runs only once is no cost of a request."""
 
 
 @dataclass(frozen=True)
@@ -209,27 +211,25 @@ def main() -> int:
     return 1 if errors or figures["still_running"] else 0
 
 
-def _measure(
-    address: str, load: Load, server: psutil.Process, console: Console
-) -> tuple[list[Result], dict[str, float]]:
-    """Results; and of the server its memory when warm and at the end, processor time, and what still runs then."""
+def _measure(address: str, load: Load, server: psutil.Process, console: Console) -> tuple[list[Result], dict[str, Any]]:
+    """Results; and of the server its memory after each fifth, processor time of the last four, and what still runs then."""
     client = Client(address, load)
-    warm = round(load.requests * _WARM)
-    results = asyncio.run(run(client, load, range(warm), console))
-    before, began = server.memory_info().rss / 2**20, sum(server.cpu_times()[:2])
-    results += asyncio.run(run(client, load, range(warm, load.requests), console))
-    after, took = server.memory_info().rss / 2**20, sum(server.cpu_times()[:2]) - began
+    borders = [round(load.requests * fifth / 5) for fifth in range(6)]
+    results: list[Result] = []
+    memory: list[float] = []
+    began = 0.0
+    for start, stop in pairwise(borders):
+        results += asyncio.run(run(client, load, range(start, stop), console))
+        memory.append(round(server.memory_info().rss / 2**20, 1))
+        began = began or sum(server.cpu_times()[:2])
+    took = sum(server.cpu_times()[:2]) - began
     deadline = time.monotonic() + _SETTLED_S
     while True:
         cache = httpx.get(f"{address}/v1/cache").json()
         busy = cache["running"] + cache["waiting"]
         if not busy or time.monotonic() > deadline:
-            return results, {
-                "still_running": busy,
-                "rss_mib_warm": round(before, 1),
-                "rss_mib_end": round(after, 1),
-                "cpu_ms_a_request": round(1000 * took / (load.requests - warm), 2),
-            }
+            cpu_ms = round(1000 * took / (load.requests - borders[1]), 2)
+            return results, {"still_running": busy, "rss_mib": memory, "cpu_ms_a_request": cpu_ms}
         time.sleep(0.05)
 
 
