@@ -13,12 +13,11 @@ only where a line begins, or right after another call.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from agentcache.chat.replies.calls import CallObject, Outcome
 from agentcache.chat.replies.markers import MarkerFinder
-from agentcache.chat.replies.output import MakeId, Output, slices
-from agentcache.chat.replies.pieces import Piece
+from agentcache.chat.replies.output import MakeId, Output
+from agentcache.chat.replies.stepping import SteppingParser
 
 PYTHON_TAG = "<|python_tag|>"
 _FENCE = "```"
@@ -29,7 +28,7 @@ _UNFINISHED_OPENING = re.compile(r"(?:`{1,2}|```[a-z_]{0,12}[ \t]{0,4}\r?(?:\n\s
 """White space in them is bounded: beyond that it is no call, and nothing more needs to be held back."""
 
 
-class BareParser:
+class BareParser(SteppingParser):
     """Reads one reply.
 
     Args:
@@ -38,35 +37,26 @@ class BareParser:
     """
 
     def __init__(self, make_id: MakeId, known: frozenset[str], *, fences: bool = False) -> None:
-        self._out = Output(make_id)
         self._known = known
+        super().__init__(make_id, self._new_call)
         self._lines = MarkerFinder(["\n", PYTHON_TAG])
         self._opening = _FENCED_OPENING if fences else _OPENING
         self._openers = "{[`" if fences else "{["
-        self._state: Callable[[str], str] = self._line
-        self._held = ""
         self._before = ""
         """What stands before the bracket of the object that is being read: text, if it is no call."""
-        self._object = CallObject(self._out, known=known)
         self._fenced = False
         """Whether the fence of the last call is still open."""
 
-    def push(self, text: str) -> list[Piece]:
-        for part in slices(text):
-            while part:
-                part = self._state(part)
-        return self._out.take()
+    def _new_call(self, out: Output) -> CallObject:
+        return CallObject(out, known=self._known)
 
-    def flush(self) -> list[Piece]:
+    def _cut(self) -> None:
         if self._state == self._call:
-            if self._object.flush() is Outcome.TEXT:
-                self._out.content(self._before + self._object.raw)
+            self._cut_object(self._before)
         else:
             self._out.content(self._held)
-        self._held = ""
-        return self._out.finish()
 
-    def _line(self, text: str) -> str:
+    def _first(self, text: str) -> str:
         """At the beginning of a line."""
         stripped = text.lstrip()
         if len(stripped) < len(text):
@@ -77,19 +67,14 @@ class BareParser:
 
     def _text(self, text: str) -> str:
         self._fenced = False
-        text = self._held + text
-        end, marker = self._lines.find(text)
-        self._out.content(text[:end])
-        self._held = ""
-        if marker is None:
-            self._held = text[end:]
-            return ""
+        marker, rest = self._up_to_marker(self._lines, text)
         if marker == PYTHON_TAG:
             self._out.edge()
-        else:
+        elif marker is not None:
             self._out.content(marker)
-        self._state = self._line
-        return text[end + len(marker) :]
+        if marker is not None:
+            self._state = self._first
+        return rest
 
     def _bracket(self, text: str) -> str:
         """What may stand before the bracket of a call: that of a list, a fence."""
@@ -99,7 +84,7 @@ class BareParser:
         if opening is not None:
             bracket = opening.end() - 1
             self._before, text = text[:bracket], text[bracket:]
-            self._object = CallObject(self._out, known=self._known)
+            self._object = self._new_call(self._out)
             self._state = self._call
         elif _UNFINISHED_OPENING.match(text):
             self._held, text = text, ""
@@ -108,13 +93,10 @@ class BareParser:
         return text
 
     def _call(self, text: str) -> str:
-        outcome, rest = self._object.push(text)
-        if outcome is Outcome.MORE:
-            return ""
+        outcome, rest = self._read_object(text, self._before)
         if outcome is Outcome.TEXT:
-            self._out.content(self._before + self._object.raw)
             self._state = self._text
-        else:
+        elif outcome is not Outcome.MORE:
             self._fenced = self._fenced or self._before.startswith(_FENCE)
             self._state = self._after_call
         return rest
@@ -130,5 +112,5 @@ class BareParser:
             self._fenced = False
             return text[len(_FENCE) :]
         if text:
-            self._state = self._line
+            self._state = self._first
         return text

@@ -7,17 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from agentcache.chat.replies.calls import CallObject, Outcome
 from agentcache.chat.replies.markers import MarkerFinder
-from agentcache.chat.replies.output import MakeId, Output, slices
-from agentcache.chat.replies.pieces import Piece
+from agentcache.chat.replies.output import MakeId, Output
+from agentcache.chat.replies.stepping import SteppingParser
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
-class HermesParser:
+class HermesParser(SteppingParser):
     """Reads one reply.  A call may lack its closing marker or its last brackets, and one pair of markers may hold several.
 
     Args:
@@ -27,58 +25,42 @@ class HermesParser:
     """
 
     def __init__(self, make_id: MakeId, markers: tuple[str, str] = (OPEN, CLOSE)) -> None:
-        self._out = Output(make_id)
         self._open, self._close = markers
         self._markers = MarkerFinder(markers)
-        self._state: Callable[[str], str] = self._text
-        self._held = ""
-        self._object = CallObject(self._out, closing=self._close)
+        super().__init__(make_id, self._new_call)
 
-    def push(self, text: str) -> list[Piece]:
-        for part in slices(text):
-            while part:
-                part = self._state(part)
-        return self._out.take()
+    def _new_call(self, out: Output) -> CallObject:
+        return CallObject(out, closing=self._close)
 
-    def flush(self) -> list[Piece]:
+    def _cut(self) -> None:
         if self._state == self._call:
-            if self._object.flush() is Outcome.TEXT:
-                self._out.content(self._object.raw)
+            self._cut_object()
         elif not (self._out.after_call and self._close.startswith(self._held)):
             self._out.content(self._held)
-        self._held = ""
-        return self._out.finish()
 
-    def _text(self, text: str) -> str:
-        text = self._held + text
-        end, marker = self._markers.find(text)
-        self._out.content(text[:end])
-        if marker is None:
-            self._held = text[end:]
-            return ""
-        self._held = ""
-        self._out.edge()
+    def _first(self, text: str) -> str:
+        """Text, up to a marker."""
+        marker, rest = self._up_to_marker(self._markers, text)
+        if marker is not None:
+            self._out.edge()
         if marker == self._open:
             self._state = self._inside
-        return text[end + len(marker) :]
+        return rest
 
     def _inside(self, text: str) -> str:
         """After the opening marker, or after a call: another call, or the end of the calls."""
         text = text.lstrip(_BETWEEN)
         if text:
-            self._state = self._text
+            self._state = self._first
             if text[0] == "{":
-                self._object = CallObject(self._out, closing=self._close)
+                self._object = self._new_call(self._out)
                 self._state = self._call
         return text
 
     def _call(self, text: str) -> str:
-        outcome, rest = self._object.push(text)
-        if outcome is Outcome.MORE:
-            return ""
-        if outcome is Outcome.TEXT:
-            self._out.content(self._object.raw)
-        self._state = self._inside
+        outcome, rest = self._read_object(text)
+        if outcome is not Outcome.MORE:
+            self._state = self._inside
         return rest
 
 

@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from agentcache.chat.replies.calls import ArgumentsText, CallObject, Outcome
 from agentcache.chat.replies.markers import MarkerFinder
-from agentcache.chat.replies.output import MakeId, Output, slices
-from agentcache.chat.replies.pieces import Piece
+from agentcache.chat.replies.output import MakeId, Output
+from agentcache.chat.replies.stepping import SteppingParser
 from agentcache.chat.replies.values import Scan, ValueScanner, starts
 
 CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -27,34 +26,24 @@ def is_bare_name(name: str) -> bool:
     return len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
-class MistralParser:
+class MistralParser(SteppingParser):
     """Reads one reply.  An id that the model writes is the call's id if it has the right shape.
 
     A marker that no call follows is left out; what does follow it is content.
     """
 
     def __init__(self, make_id: MakeId) -> None:
-        self._out = Output(make_id)
+        super().__init__(make_id, _new_call)
         self._markers = MarkerFinder([CALLS])
         self._ends = MarkerFinder([ARGS, CALL_ID, CALLS, "{", "\n"])
         self._after_id = MarkerFinder([ARGS, CALLS, "{", "\n"])
-        self._state: Callable[[str], str] = self._text
-        self._held = ""
         self._name = ""
-        self._object = CallObject(self._out, closing=CALLS)
         self._scanner = ValueScanner(CALLS)
         self._arguments = ArgumentsText(lambda text: None)
 
-    def push(self, text: str) -> list[Piece]:
-        for part in slices(text):
-            while part:
-                part = self._state(part)
-        return self._out.take()
-
-    def flush(self) -> list[Piece]:
+    def _cut(self) -> None:
         if self._state == self._in_list:
-            if self._object.flush() is Outcome.TEXT:
-                self._out.content(self._object.raw)
+            self._cut_object()
         elif self._state == self._value:
             self._arguments.push(self._held)
             self._arguments.end(complete=False)
@@ -62,20 +51,14 @@ class MistralParser:
             self._out.content(self._name + self._held)
         else:
             self._out.content(self._held)
-        self._held = ""
-        return self._out.finish()
 
-    def _text(self, text: str) -> str:
-        text = self._held + text
-        end, marker = self._markers.find(text)
-        self._out.content(text[:end])
-        self._held = ""
-        if marker is None:
-            self._held = text[end:]
-            return ""
-        self._out.edge()
-        self._state = self._after_marker
-        return text[end + len(CALLS) :]
+    def _first(self, text: str) -> str:
+        """Text, up to the marker."""
+        marker, rest = self._up_to_marker(self._markers, text)
+        if marker is not None:
+            self._out.edge()
+            self._state = self._after_marker
+        return rest
 
     def _after_marker(self, text: str) -> str:
         """Either a list of calls, or the name of one."""
@@ -98,19 +81,16 @@ class MistralParser:
             return ""
         if not marker and text[0] == "[":
             return text[1:]
-        self._state = self._text
+        self._state = self._first
         if text[0] == "{":
-            self._object = CallObject(self._out, closing=CALLS)
+            self._object = _new_call(self._out)
             self._state = self._in_list
         return text
 
     def _in_list(self, text: str) -> str:
-        outcome, rest = self._object.push(text)
-        if outcome is Outcome.MORE:
-            return ""
-        if outcome is Outcome.TEXT:
-            self._out.content(self._object.raw)
-        self._state = self._next_in_list
+        outcome, rest = self._read_object(text)
+        if outcome is not Outcome.MORE:
+            self._state = self._next_in_list
         return rest
 
     # -- a call by its name
@@ -121,7 +101,7 @@ class MistralParser:
         end, marker = self._ends.find(text)
         if end > LONGEST_NAME or marker == "\n" or (marker and not _NAME_AND_SPACE.fullmatch(text, 0, end)):
             self._out.content(text[:end])
-            self._state = self._text
+            self._state = self._first
             return text[end:]
         if marker is None:
             self._held = text
@@ -163,8 +143,12 @@ class MistralParser:
         if status is Scan.MORE:
             return ""
         self._arguments.end(complete=True)
-        self._state = self._text
+        self._state = self._first
         return text[end:]
+
+
+def _new_call(out: Output) -> CallObject:
+    return CallObject(out, closing=CALLS)
 
 
 _BETWEEN = " \t\r\n,]}"
