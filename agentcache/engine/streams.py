@@ -33,6 +33,7 @@ class OutputStream:
         self._abort = abort
         self._spelling = spelling
         self._failed: set[int] = set()
+        self._aborted = False
         self._unfinished = num_sequences
         self._pending: dict[int, Output] = {}
         self._order: deque[int] = deque()
@@ -89,13 +90,14 @@ class OutputStream:
         except Exception:
             logger.exception("tokens of a request did not become text")
             self._failed.add(output.index)
-            self._abort()
+            self.abort()
             reason = "the engine failed to turn a token of this request into text"
             return Output(output.index, "", finish_reason=FinishReason.ERROR, error=reason)
 
     def abort(self) -> None:
-        """End the request within a step; does nothing when it is over."""
-        if self._unfinished:
+        """End the request within a step; does nothing when it is over, or was told so already."""
+        if self._unfinished and not self._aborted:
+            self._aborted = True
             self._abort()
 
     async def __aenter__(self) -> OutputStream:

@@ -34,8 +34,8 @@ def chat_job(
     home = context.desk.home(key, body.cache_salt)
     prompt = converse(context, body, home.root)
     job_id = new_id()
-    reading = replace(context.planner.reading(want, prompt.transcript.text, job_id), arguments=arguments)
-    params = context.planner.params(params, want, reading, home.root)
+    reading, params = context.planner.plan(want, params, prompt.transcript.text, job_id, home.root)
+    reading = replace(reading, arguments=arguments)
     read: Read = reading.read
     if beginning:
         prompt, read = begun(context, prompt, beginning), _from_its_beginning(read, beginning)

@@ -29,39 +29,39 @@ async def answer(context: Context, request: HttpRequest, job: Job, writer: Write
     Raises:
         ApiError, AgentCacheError: nothing was answered yet; they become a status.
     """
-    note = Note(context, request, job, writer)
+    recorder = Recorder(context, request, job, writer)
     try:
         generation = submit(context, job)
     except RequestError as error:
         field = writer.prompt_field if error.param == "prompt" else error.param
         named = RequestError(str(error), field, error.code)
-        note.refused(named)
+        recorder.refused(named)
         raise named from error
     except (ApiError, AgentCacheError) as error:
-        note.refused(error)
+        recorder.refused(error)
         raise
-    note.submitted(generation)
+    recorder.submitted(generation)
     job.ending.started(generation)
     if job.body.streaming:
-        return EventStream(generation, writer, note)
+        return EventStream(generation, writer, recorder)
     try:
         async with generation.watched(request.receive):
             deltas = await generation.finish()
             await writer.gather(deltas)
         whole = writer.whole()
     except ClientGoneError:
-        note.over(CLIENT_GONE)
+        recorder.over(CLIENT_GONE)
         return Response(status_code=CLIENT_GONE)
     except (ApiError, AgentCacheError) as error:
-        note.refused(error)
+        recorder.refused(error)
         raise
     finally:
         job.ending.drop()
-    note.over(200)
+    recorder.over(200)
     return Response(encode(whole), media_type="application/json")
 
 
-class Note:
+class Recorder:
     """Writes one record in the journal; the first call that ends it counts."""
 
     def __init__(self, context: Context, request: HttpRequest, job: Job, writer: Writer) -> None:
@@ -134,12 +134,12 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, generation: Generation, writer: Writer, note: Note) -> None:
+    def __init__(self, generation: Generation, writer: Writer, recorder: Recorder) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._generation = generation
         self._writer = writer
-        self._note = note
+        self._recorder = recorder
         self._patience = writer.context.settings.keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,13 +152,13 @@ class EventStream(Response):
                 await self._send_all(deltas, send)
                 await send({"type": "http.response.body", "body": self._writer.ending(), "more_body": False})
         except ClientGoneError:
-            self._note.over(CLIENT_GONE)
+            self._recorder.over(CLIENT_GONE)
         except (ApiError, AgentCacheError) as error:
-            self._note.refused(error)
+            self._recorder.refused(error)
             raise
         finally:
             self._writer.job.ending.drop()
-            self._note.over(CLIENT_GONE)
+            self._recorder.over(CLIENT_GONE)
 
     async def _send_all(self, deltas: list[Delta] | None, send: Send) -> None:
         writer = self._writer
@@ -171,7 +171,7 @@ class EventStream(Response):
                     if events := b"".join(writer.events(deltas)):
                         await _send(send, events)
                 deltas = await self._generation.take(self._patience)
-            self._note.over(200)
+            self._recorder.over(200)
         except ApiError as error:
             await self._fail(error, send)
         except ClientGoneError:
@@ -181,7 +181,7 @@ class EventStream(Response):
             await self._fail(internal_error(), send)
 
     async def _fail(self, error: ApiError, send: Send) -> None:
-        self._note.over(self.status_code, error.code)
+        self._recorder.over(self.status_code, error.code)
         await _send(send, self._writer.failed(error))
 
 

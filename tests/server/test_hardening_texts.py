@@ -107,14 +107,18 @@ def running(tiny):
         ("/v1/completions", {"prompt": [HUGE, "a"]}, "prompt"),
         (CHAT, {"messages": [{"role": "user", "content": HUGE}]}, "messages"),
         ("/v1/sessions", {"prompt": HUGE}, "prompt"),
+        ("/v1/sessions", {"system": HUGE}, "messages"),
+        (CHAT, {"messages": [{"role": "user", "content": HUGE}], "session": "a new one"}, "messages"),
     ],
 )
 def test_ten_megabytes_are_not_tokenised_to_be_refused(running, monkeypatch, path, body, param):
     def never(*_, **__):
         raise AssertionError("tokenised")
 
-    monkeypatch.setattr(Tokenizer, "encode", never)
-    monkeypatch.setattr(Tokenizer, "encode_prompt", never)
+    if "session" in body:
+        body = {**body, "session": running.http.post("/v1/sessions", json={}).json()["id"]}
+    for way in ("encode", "encode_prompt", "encode_with_offsets"):
+        monkeypatch.setattr(Tokenizer, way, never)
     error = running.http.post(path, json=body).json()["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", param)
     assert "10,000,000 characters" in error["message"] and "1,024 tokens fit" in error["message"]

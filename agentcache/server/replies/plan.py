@@ -79,22 +79,22 @@ class ReplyPlanner:
         self._call_marks = frozenset(known[text] for text in self.format.controls if text in known)
         self._tag_marks = frozenset(known[text] for text in self.tags or () if text in known)
 
-    def reading(self, want: Wanted, prompt_text: str, seed: str) -> Reading:
-        """How the replies to a prompt are read; ``seed`` is what ids of calls are made from."""
-        opened = self.tags is not None and starts_open(prompt_text, self.tags)
-        return Reading(None if want.choice is None else self.format, want.tools, self.tags, opened, seed)
-
-    def params(self, params: SamplingParams, want: Wanted, reading: Reading, root: bytes) -> SamplingParams:
-        """``params`` with the grammar of the reply, and the control tokens that its text must show.
+    def plan(
+        self, want: Wanted, params: SamplingParams, prompt_text: str, seed: str, root: bytes
+    ) -> tuple[Reading, SamplingParams]:
+        """How the replies to a prompt are read, and ``params`` with their grammar and the control tokens that must show.
 
         Args:
+            seed: what ids of calls are made from.
             root: the namespace of the request.
 
         Raises:
             RequestError: a schema that cannot be compiled.
         """
+        opened = self.tags is not None and starts_open(prompt_text, self.tags)
+        reading = Reading(None if want.choice is None else self.format, want.tools, self.tags, opened, seed)
         shown = self._tag_marks | (self._call_marks if want.choice is not None else frozenset())
-        return replace(params, shown_tokens=shown, grammar=self._grammar(want, reading, root))
+        return reading, replace(params, shown_tokens=shown, grammar=self._grammar(want, reading, root))
 
     def _grammar(self, want: Wanted, reading: Reading, root: bytes) -> Grammar | None:
         thinking = None if self.tags is None else Thinking(self.tags, reading.in_reasoning)

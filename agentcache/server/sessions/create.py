@@ -88,6 +88,7 @@ def _head(context: Context, body: CreateBody) -> Head:
     if body.messages:
         normalize_messages(body.messages)
         messages += body.messages
+    context.text_bounds.check_messages(messages)
     tools = normalize_tools(body.tools)
     return Head(False, tuple(messages), tools, _beginning(context.engine.renderer, messages, tools))
 

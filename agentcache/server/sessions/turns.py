@@ -86,11 +86,11 @@ async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make
     def ask(turn: TurnInFlight, params: SamplingParams, job_id: str) -> Question:
         tools = turn.session.head.tools
         want = wanted(body, tools)
+        context.text_bounds.check_messages(turn.all_messages)
         prompt = turn.make_prompt(context.engine.renderer, body.chat_template_kwargs)
         text = prompt.transcript.text
-        reading = context.planner.reading(want, text, job_id)
+        reading, params = context.planner.plan(want, params, text, job_id, turn.session.home.root)
         asked = Asked(prompt, turn.all_messages, tools, body.chat_template_kwargs, reading.read)
-        params = context.planner.params(params, want, reading, turn.session.home.root)
         return Question(asked, Prompt(prompt.transcript.ids, text), params, reading)
 
     return await _answer_turn(context, request, body, Steps(check, ask, make_writer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,22 +69,12 @@ class Journal:
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._latest: deque[RequestRecord] = deque(maxlen=kept)
-        self._readers: list[Callable[[RequestRecord], None]] = []
-
-    def subscribe(self, reader: Callable[[RequestRecord], None]) -> None:
-        """``reader`` is called with each record from now on; it must not block."""
-        self._readers.append(reader)
 
     def note(self, record: RequestRecord) -> None:
         """Once a request, before its last byte goes out."""
         if record.exchange is not None:
             record.exchange.record = record
         self._latest.append(record)
-        for reader in self._readers:
-            try:
-                reader(record)
-            except Exception:
-                logger.exception("a reader of the journal failed")
 
     def latest(self, owner: bytes | None = None) -> Iterator[RequestRecord]:
         """The newest first; of one owner, or of all."""
