@@ -1,0 +1,98 @@
+"""The static part of an agent's prompts, measured with the server's own template and tokenizer.
+
+Static is what every conversation with one system text and one list of tools begins with, up to the first user text.  Two
+renderings that differ only in that text have exactly this part in common::
+
+    [ system text, tools, role markers ... )I have a question. ...
+    [ system text, tools, role markers ... )7 files ...
+    [ static ............................. )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentcache_sdk import _calls
+from agentcache_sdk._calls import Call, Steps
+from agentcache_sdk._session_calls import is_missing_route
+from agentcache_sdk.errors import APIError
+from agentcache_sdk.types import Model, Tokens
+
+Message = Mapping[str, Any]
+USER_TEXTS = ("I have a question.", "7 files")
+"""Nothing is common to their beginnings, and a blank before them merges with the first one in nearly every vocabulary."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What is rendered: messages, and what the template gets beside them (``tools``, ``model`` ...)."""
+
+    messages: tuple[Message, ...]
+    beside: Mapping[str, Any]
+
+    def ids(self) -> Steps[list[int]]:
+        """As the model would be given them, the generation prompt included."""
+        body = {"messages": list(self.messages), **{key: value for key, value in self.beside.items() if value}}
+        call = Call("POST", "/tokenize", lambda reply: reply.parse(Tokens, reply.body()), body)
+        tokens: Tokens = yield call
+        return tokens.tokens
+
+    def said(self, *texts: str) -> Prompt:
+        """The conversation going on with ``texts``, the user's and the assistant's by turns."""
+        roles = ("user", "assistant")
+        new = [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
+        return Prompt((*self.messages, *new), self.beside)
+
+
+@dataclass(frozen=True)
+class StaticPart:
+    """``ids`` of it, and what follows it for each of ``USER_TEXTS``."""
+
+    ids: tuple[int, ...]
+    behind: tuple[tuple[int, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def leading_system(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The system (or developer) messages that ``messages`` begin with."""
+    roles = [message.get("role") for message in messages]
+    end = next((index for index, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+    return tuple(messages[:end])
+
+
+def beside(tools: Sequence[Mapping[str, Any]] | None, model: str | None, **more: Any) -> dict[str, Any]:
+    """Fields that belong to a prompt beside its messages; those that are not given are left out."""
+    return {"tools": list(tools or ()), "model": model, **more}
+
+
+def static_part(head: Prompt) -> Steps[StaticPart]:
+    """What all conversations that begin with ``head`` and go on with a user's text have in common."""
+    first, second = USER_TEXTS
+    one = yield from head.said(first).ids()
+    other = yield from head.said(second).ids()
+    return parted(one, other)
+
+
+def parted(one: Sequence[int], other: Sequence[int]) -> StaticPart:
+    common = common_length(one, other)
+    return StaticPart(tuple(one[:common]), (tuple(one[common:]), tuple(other[common:])))
+
+
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def served_model(name: str | None) -> Steps[Model | None]:
+    """The model that a request naming ``name`` gets, as the server describes it; ``None`` where it describes none."""
+    try:
+        models: list[Model] = yield _calls.models()
+    except APIError as error:
+        if not is_missing_route(error):
+            raise
+        return None
+    return next((model for model in models if model.id == name), models[0] if models else None)
