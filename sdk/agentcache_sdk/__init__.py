@@ -9,6 +9,7 @@ True
 """
 
 from agentcache_sdk._core import Wait
+from agentcache_sdk.alignment import LintResult, Padding, Prewarmed
 from agentcache_sdk.async_client import AsyncClient
 from agentcache_sdk.async_session import AsyncSession
 from agentcache_sdk.cache_warnings import (
@@ -85,12 +86,15 @@ __all__ = [
     "Finding",
     "Fix",
     "Health",
+    "LintResult",
     "Location",
     "Miss",
     "Model",
     "NotFound",
+    "Padding",
     "Pin",
     "PrefixBreakWarning",
+    "Prewarmed",
     "RateLimited",
     "ReportRow",
     "ServerError",

@@ -10,9 +10,12 @@ import httpx
 from agentcache_sdk import _calls, _session_calls
 from agentcache_sdk._core import ServerAbility, SessionCore
 from agentcache_sdk._flights import ChatFlight, whole
+from agentcache_sdk._lint import LintInput, first_look, linted
 from agentcache_sdk._options import SessionArguments
+from agentcache_sdk._prewarm import Beginning, Pad, prewarmed
 from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk._transport import AsyncTransport
+from agentcache_sdk.alignment import LintResult, Prewarmed
 from agentcache_sdk.async_session import AsyncSession
 from agentcache_sdk.cache_warnings import CallSite, WarningSink, warning_mode
 from agentcache_sdk.client import NO_OPENAI
@@ -103,6 +106,25 @@ class AsyncClient:
 
     def _session(self, given: SessionArguments, site: CallSite) -> AsyncSession:
         return AsyncSession(self._transport, SessionCore.create(given.checked(), self._server, site))
+
+    async def prewarm(
+        self,
+        system: str | None = None,
+        tools: Sequence[Tool] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        model: str | None = None,
+        pad: Pad = "off",
+    ) -> Prewarmed:
+        """See ``Client.prewarm``."""
+        beginning = Beginning(system, tools, messages, model, pad)
+        return await self._transport.drive(prewarmed(beginning, self._server.paddings))
+
+    async def lint(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] | None = None, **options: Any
+    ) -> LintResult:
+        """See ``Client.lint``."""
+        return await self._transport.drive(linted(LintInput(messages, tools, options), first_look))
 
     async def sessions(self) -> list[SessionInfo]:
         """See ``Client.sessions``."""

@@ -10,9 +10,12 @@ import httpx
 from agentcache_sdk import _calls, _session_calls
 from agentcache_sdk._core import ServerAbility, SessionCore
 from agentcache_sdk._flights import ChatFlight, whole
+from agentcache_sdk._lint import LintInput, first_look, linted
 from agentcache_sdk._options import SessionArguments
+from agentcache_sdk._prewarm import Beginning, Pad, prewarmed
 from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk._transport import Transport
+from agentcache_sdk.alignment import LintResult, Prewarmed
 from agentcache_sdk.cache_warnings import CallSite, WarningSink, warning_mode
 from agentcache_sdk.errors import AgentCacheError
 from agentcache_sdk.session import Session
@@ -131,6 +134,57 @@ class Client:
 
     def _session(self, given: SessionArguments, site: CallSite) -> Session:
         return Session(self._transport, SessionCore.create(given.checked(), self._server, site))
+
+    def prewarm(
+        self,
+        system: str | None = None,
+        tools: Sequence[Tool] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        model: str | None = None,
+        pad: Pad = "off",
+    ) -> Prewarmed:
+        """Have the server compute what conversations begin with, up to the first user text, before the first one comes.
+
+        Does nothing twice: what is there already is found, not computed.  Sessions that are opened with the same
+        arguments find all of it cached.
+
+        Args:
+            system, tools, messages, model: as for ``session``.
+            pad: the same as the sessions that are to find it.
+
+        Raises:
+            AgentCacheError: the server cannot tokenise, or refuses the beginning.
+
+        >>> from agentcache_sdk import Client
+        >>> with Client("http://127.0.0.1:8100") as client:
+        ...     first = client.prewarm("Answer in one word.")
+        ...     again = client.prewarm("Answer in one word.")
+        >>> again.tokens == first.tokens == first.cached_tokens + first.computed_tokens, again.computed_tokens
+        (True, 1)
+        """
+        beginning = Beginning(system, tools, messages, model, pad)
+        return self._transport.drive(prewarmed(beginning, self._server.paddings))
+
+    def lint(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] | None = None, **options: Any
+    ) -> LintResult:
+        """What this chat request would lose, in the server's own tokens.  Nothing is generated or remembered.
+
+        Args:
+            messages, tools, options: as for ``chat``.
+
+        Raises:
+            AgentCacheError: the server cannot tokenise, or refuses the request.
+
+        >>> from agentcache_sdk import Client
+        >>> with Client("http://127.0.0.1:8100") as client:
+        ...     system = {"role": "system", "content": "It is 12:30:00. Answer in one word."}
+        ...     result = client.lint([system, {"role": "user", "content": "Who are you?"}])
+        >>> result.clean, result.findings[0].code, result.findings[0].tokens_lost_kind
+        (False, 'AC101', 'exact')
+        """
+        return self._transport.drive(linted(LintInput(messages, tools, options), first_look))
 
     def sessions(self) -> list[SessionInfo]:
         """The sessions that the server holds for this API key, oldest first."""
