@@ -325,7 +325,7 @@ class ChatRenderer:
         if not chat.add_generation_prompt:
             return ""
         frame = self._frame(normalize_tools(chat.tools), chat.template_kwargs)
-        after_result = bool(chat.messages) and chat.messages[-1].get("role") in ("tool", "function")
+        after_result = bool(chat.messages) and frame.template.shapes.ends_with_result(dict(chat.messages[-1]))
         return frame.template.molds.opening(frame.variables, after_result=after_result)
 
     def _rendered(

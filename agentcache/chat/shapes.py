@@ -59,17 +59,12 @@ class TemplateShapes:
         """Messages and tools to render.  Message by message, so that a longer history begins like a shorter one."""
         fitted: list[Message] = []
         for message in messages:
-            role = message["role"]
-            if role == "assistant" and "tool_calls" in message:
-                message = self._with_calls(message)
-            elif role == "developer" and not self.knows_developer:
-                message = {**message, "role": "system"}
-            elif role in ("tool", "function"):
-                message = self._result(message)
-                if message["role"] == "user" and fitted and fitted[-1].get(_MERGEABLE):
-                    fitted[-1]["content"] += "\n" + message["content"]
-                    continue
-            fitted.append(message)
+            told = tool_text.announced(message)
+            if told is not None:
+                message = {key: value for key, value in message.items() if key != tool_text.ANNOUNCED}
+            self._append(fitted, message)
+            if told is not None:
+                self._announce(fitted, told)
         for message in fitted:
             message.pop(_MERGEABLE, None)
         if tools and not self.knows_tools:
@@ -77,6 +72,11 @@ class TemplateShapes:
         if tools and not self.takes_bare_tools:
             tools = [_filled(tool) for tool in tools]
         return fitted, tools
+
+    def ends_with_result(self, message: Message) -> bool:
+        """Whether what ``message`` is rendered as ends with a tool's result, and not with a user's words."""
+        spoken = tool_text.announced(message) is not None and self.takes_question_behind_result
+        return message.get("role") in ("tool", "function") and not spoken
 
     # -- what the template knows
 
@@ -136,6 +136,24 @@ class TemplateShapes:
         """Whether messages of role ``function`` (the older name of ``tool``) reach the prompt."""
         return self._shows_result("function")
 
+    @cached_property
+    def takes_question_behind_result(self) -> bool:
+        """Whether a user may speak right behind a tool's result, and nothing before is written in another way for it.
+
+        Some templates want the model to answer a result first, or move the tools to the last thing that a user said.
+        """
+        call = self._with_calls(_call_message("probe", "value"))
+        asked = [_USER, call, {**_RESULT, "name": "probe", "content": _VALUE}]
+        taken = False
+        for tools in (None, [_tool("probe")]):
+            before = self._text(asked, tools, add_generation_prompt=False)
+            if before is not None:
+                text = self._text([*asked, {"role": "user", "content": _WORD}], tools, add_generation_prompt=False)
+                taken = text is not None and text.startswith(before) and _VALUE in text and _WORD in text
+                if not taken:
+                    return False
+        return taken
+
     def _shows_result(self, role: str) -> bool:
         call = self._with_calls(_call_message("probe", "value"))
         result = {**_RESULT, "role": role, "name": "probe", "content": _WORD}
@@ -146,14 +164,46 @@ class TemplateShapes:
 
     def _shows(self, words: Sequence[str], messages: list[Message], tools: list[dict[str, Any]] | None = None) -> bool:
         """Whether the template renders ``messages`` with all ``words`` in the text, and no stray ``None``."""
-        variables = {**self._variables, "messages": messages, "tools": tools, "add_generation_prompt": True}
-        try:
-            text = self._template.render(variables)
-        except ChatTemplateError:
+        text = self._text(messages, tools)
+        if text is None:
             return False
         return all(word in text for word in words) and ("None" not in text or self._template.mentions_part("None"))
 
+    def _text(
+        self, messages: list[Message], tools: list[dict[str, Any]] | None, *, add_generation_prompt: bool = True
+    ) -> str | None:
+        """What the template makes of ``messages``; ``None`` where it refuses them."""
+        given = {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
+        try:
+            return self._template.render({**self._variables, **given})
+        except ChatTemplateError:
+            return None
+
     # -- fitting
+
+    def _append(self, fitted: list[Message], message: Message) -> None:
+        role = message["role"]
+        if role == "assistant" and "tool_calls" in message:
+            message = self._with_calls(message)
+        elif role == "developer" and not self.knows_developer:
+            message = {**message, "role": "system"}
+        elif role in ("tool", "function"):
+            message = self._result(message)
+            if message["role"] == "user" and fitted and fitted[-1].get(_MERGEABLE):
+                fitted[-1]["content"] += "\n" + message["content"]
+                return
+        fitted.append(message)
+
+    def _announce(self, fitted: list[Message], told: str) -> None:
+        """``told`` before the words of a user, or behind what is no user's."""
+        last = fitted[-1]
+        role, content = last["role"], last["content"]
+        if last.get(_MERGEABLE) or (role in ("tool", "function") and not self.takes_question_behind_result):
+            fitted[-1] = {**last, "content": tool_text.with_block(content, told)}
+        elif role == "user":
+            fitted[-1] = {**last, "content": tool_text.with_block(told, content) if content else told}
+        else:
+            fitted.append({"role": "user", "content": told})
 
     def _with_calls(self, message: Message) -> Message:
         if self.call_shape is not None:

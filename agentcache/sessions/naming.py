@@ -6,7 +6,8 @@
     names    n0       n1     n2          n3     n4          n5      each a hash of the one before and of one message
 
 Clients rename the ids of calls, write arguments anew, leave reasoning out, send content as parts: none of that is in a name.
-Of a tool's result a name holds the place of the call that it answers.
+Of a tool's result a name holds the place of the call that it answers.  A message beside which tools were announced is another
+one than the same without.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hashlib import blake2b
 from typing import Any
 
 from agentcache.chat.messages import Message
+from agentcache.chat.tool_text import announced
 
 _SIZE = 16
 
@@ -46,7 +48,8 @@ def _canonical(message: Message, calls: Mapping[str, tuple[int, int]]) -> list[A
     ]
     if told and not content.strip():  # white space between calls: clients drop it
         content = ""
-    return [role, content, told, place]
+    news = announced(message)
+    return [role, content, told, place] if news is None else [role, content, told, place, news]
 
 
 def canonical_arguments(arguments: str | Mapping[str, Any]) -> Any:

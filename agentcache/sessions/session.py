@@ -16,9 +16,12 @@ from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.chat.splice import ChatInput
 from agentcache.errors import AgentCacheError, RequestError
 from agentcache.request import SequenceReport
+from agentcache.sessions.added_tools import AddedTools, beside
 from agentcache.sessions.transcript import EndToken, Mark, Prompt, Reply, Transcript, continue_chat, render_fresh
 
 _EVENTS_KEPT = 256
+_CHANGES = frozenset({"turn", "rollback", "adopted"})
+"""Events that change what a session holds."""
 
 Message = dict[str, Any]
 
@@ -53,6 +56,7 @@ class Turn:
         mark, end: where the session's transcript ended with this turn, and the token that ended the reply.
         replaced: the transcript before this turn, where the template did not let it be continued.
         turn_id: the client's own name of it, by which it can tell its turn from another client's.
+        added: tools that came with it.
     """
 
     messages: tuple[Message, ...]
@@ -61,11 +65,19 @@ class Turn:
     replaced: Transcript | None
     figures: Figures
     turn_id: str | None = None
+    added: AddedTools | None = None
+
+    @property
+    def rendered_messages(self) -> list[Message]:
+        """What the chat template is given of it: the messages, and what was told of tools beside them."""
+        *sent, reply = self.messages
+        return [*beside(sent, self.added), reply]
 
     def to_json(self) -> dict[str, Any]:
         figures = self.figures
         return {
             "messages": len(self.messages),
+            "tools": [] if self.added is None else self.added.names,
             "prompt_tokens": figures.prompt_tokens,
             "cached_tokens": figures.cached_tokens,
             "computed_tokens": figures.computed_tokens,
@@ -88,6 +100,13 @@ class Head:
     messages: tuple[Message, ...] = ()
     tools: list[dict[str, Any]] | None = None
     transcript: Transcript = field(default_factory=Transcript)
+
+    def begins_like(self, other: Head) -> bool:
+        """Whether sessions of the two begin with the same: what a chat's first turn makes of it is no part of that."""
+        if self is other:
+            return True
+        same_text = not self.raw or self.transcript.ids == other.transcript.ids
+        return self.raw == other.raw and self.messages == other.messages and self.tools == other.tools and same_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +149,19 @@ class Session:
 
     @property
     def messages(self) -> list[Message]:
+        """What was said, as it was sent."""
         return [*self.head.messages, *(message for turn in self.turns for message in turn.messages)]
+
+    @property
+    def rendered_messages(self) -> list[Message]:
+        """The same as the chat template is given it."""
+        return [*self.head.messages, *(message for turn in self.turns for message in turn.rendered_messages)]
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """Those of the head and those that turns added, in order; ``None`` for none at all."""
+        added = [tool for turn in self.turns if turn.added is not None for tool in turn.added.schemas]
+        return [*(self.head.tools or ()), *added] or None
 
     def transcript_at(self, turn: int) -> Transcript:
         """The transcript as it was at the end of the first ``turn`` turns."""
@@ -148,16 +179,19 @@ class Session:
     def note(self, kind: str, now: float, **facts: Any) -> None:
         self.events.append({"event": kind, "at": now, **facts})
 
-    def begin(self, messages: Sequence[Message] = (), ids: Sequence[int] = ()) -> TurnInFlight:
+    def begin(
+        self, messages: Sequence[Message] = (), ids: Sequence[int] = (), added: AddedTools | None = None
+    ) -> TurnInFlight:
         """Start a turn; leaving it without ``commit`` leaves the session as it was.
 
         Args:
             messages: what is new, for a chat session.
             ids: what is new, for a raw one.
+            added: tools that are new with the turn.
 
         Raises:
             SessionBusyError: a turn is in flight already.
-            RequestError: nothing is new, and there is nothing to reply to.
+            RequestError: nothing is new, and there is nothing to reply to; or new tools without a new message.
         """
         if self.in_flight is not None:
             raise SessionBusyError(f"session {self.id} is generating; one turn at a time")
@@ -171,7 +205,9 @@ class Session:
                     "messages: got none, and nothing in the session waits for a reply: expected at least one message",
                     "messages",
                 )
-        self.in_flight = TurnInFlight(self, tuple(messages), array("I", ids))
+            if added is not None:
+                raise RequestError("tools: got new ones in a turn without messages, expected at least one", "tools")
+        self.in_flight = TurnInFlight(self, tuple(messages), array("I", ids), added=added)
         return self.in_flight
 
     def fork(self, new_id: str, now: float, at_turn: int | None = None) -> Session:
@@ -210,6 +246,34 @@ class Session:
         self.transcript = self.transcript_at(kept)
         del self.turns[kept:]
 
+    def adopt(self, fork: Session, now: float) -> None:
+        """Go on with the turns of ``fork``, a session that begins as this one does.  It shares nothing with it afterwards.
+
+        ::
+
+            self   [ head ][ 1 ][ 2 ][ 3 ]            [ head ][ 1 ][ 2 ][ a ][ b ]     dropped: 1
+            fork   [ head ][ 1 ][ 2 ][ a ][ b ]  ->
+
+        Raises:
+            SessionBusyError: one of the two has a turn in flight.
+        """
+        for session in (self, fork):
+            if session.in_flight is not None:
+                raise SessionBusyError(f"session {session.id} is generating; adopt when the turn is over")
+        common = 0
+        for ours, theirs in zip(self.turns, fork.turns, strict=False):
+            if ours is not theirs and ours != theirs:
+                break
+            common += 1
+        self.note("adopted", now, child=fork.id, turns=len(fork.turns), dropped=len(self.turns) - common)
+        self.turns, self.transcript = fork.turns.copy(), fork.transcript
+        self.bookmark = Bookmark(fork.bookmark.tokens)
+
+    def has_just_adopted(self, fork_id: str) -> bool:
+        """Whether that was the last change, so that asking for it again asks for nothing."""
+        last = next((event for event in reversed(self.events) if event["event"] in _CHANGES), None)
+        return last is not None and last.get("child") == fork_id
+
     def _turns_kept(self, count: int | None, param: str) -> int:
         if count is None:
             return len(self.turns)
@@ -238,7 +302,7 @@ class TurnInFlight:
     Attributes:
         cancel: ends the generation; called when the session is deleted.
         over: set when the turn has ended, committed or not.
-        turn_id: see ``Turn``.
+        turn_id, added: see ``Turn``.
     """
 
     session: Session
@@ -249,10 +313,18 @@ class TurnInFlight:
     cancel: Callable[[], None] | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
     turn_id: str | None = None
+    added: AddedTools | None = None
 
     @property
     def all_messages(self) -> list[Message]:
-        return [*self.session.messages, *self.messages]
+        """The whole conversation as the chat template is given it."""
+        return [*self.session.rendered_messages, *beside(self.messages, self.added)]
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """All that the reply may call."""
+        added = () if self.added is None else self.added.schemas
+        return [*(self.session.tools or ()), *added] or None
 
     def make_prompt(self, renderer: ChatRenderer, template_kwargs: Mapping[str, Any] | None = None) -> Prompt:
         """What to send to the engine: the transcript as it is, and tokens for what is new.
@@ -283,6 +355,7 @@ class TurnInFlight:
             replaced=None if prompt.broken_at is None else session.transcript,
             figures=figures,
             turn_id=self.turn_id,
+            added=self.added,
         )
         session.turns.append(turn)
         session.transcript = transcript

@@ -13,13 +13,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agentcache.chat.tool_text import Announcement
 from agentcache.errors import AgentCacheError
+from agentcache.sessions.added_tools import AddedTools
 from agentcache.sessions.session import Figures, Head, Session, Turn
 from agentcache.sessions.transcript import EndToken, KnownReply, Mark, Transcript
 
-FORMAT = 2
-_READABLE = (1, FORMAT)
-"""Format 1 says nothing of replies: its conversations go on by their text."""
+FORMAT = 3
+_READABLE = (1, 2, FORMAT)
+"""Format 1 says nothing of replies: its conversations go on by their text.  Format 2 knows no tools that turns added."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MADE_WITH = ("model revision", "chat template")
 
@@ -150,10 +152,20 @@ class Snapshots:
                     "end": turn.end,
                     "replaced": None if turn.replaced is None else _transcript_to_json(turn.replaced),
                     "figures": asdict(turn.figures),
+                    "turn_id": turn.turn_id,
+                    "added": _added_to_json(turn.added),
                 }
                 for turn in session.turns
             ],
         }
+
+
+def _added_to_json(added: AddedTools | None) -> dict[str, Any] | None:
+    return None if added is None else {"schemas": list(added.schemas), "told": added.told}
+
+
+def _added(data: dict[str, Any] | None) -> AddedTools | None:
+    return None if data is None else AddedTools(tuple(data["schemas"]), Announcement(data["told"]))
 
 
 def _transcript_to_json(transcript: Transcript) -> dict[str, Any]:
@@ -200,6 +212,8 @@ def _from_json(data: dict[str, Any]) -> Snapshot:
                 end=_end(turn["end"]),
                 replaced=None if turn["replaced"] is None else _transcript(turn["replaced"]),
                 figures=Figures(**turn["figures"]),
+                turn_id=turn.get("turn_id"),
+                added=_added(turn.get("added")),
             )
             for turn in data["turns"]
         ],

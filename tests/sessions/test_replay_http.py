@@ -148,19 +148,23 @@ def test_a_session_goes_on_from_calls_and_reasoning(client):
     assert again["agentcache"]["findings"] == [] and again["agentcache"]["source"] == "transcript"
 
 
-def test_a_snapshot_of_the_first_format_still_loads(client):
+@pytest.mark.parametrize("form", [1, 2])
+def test_a_snapshot_of_an_older_format_still_loads(client, form):
     session = client.create(system=SYSTEM["content"], tools=TOOLS)
     first = client.say(session, "old", max_tokens=40)
     client.do(session, "snapshot", name="old")
     (path,) = Path(client.server.settings.home).glob("snapshots/*/old.json")
     data = json.loads(path.read_text("utf-8"))
-    assert data["format"] == 2 and len(data["transcript"].pop("replies")) == 1
-    del data["head"]["transcript"]["replies"]
-    path.write_text(json.dumps(data | {"format": 1}), "utf-8")
+    assert data["format"] == 3 and len(data["transcript"]["replies"]) == 1
+    if form == 1:
+        del data["transcript"]["replies"], data["head"]["transcript"]["replies"]
+    for turn in data["turns"]:
+        del turn["added"], turn["turn_id"]
+    path.write_text(json.dumps(data | {"format": form}), "utf-8")
     restored = client.create(from_snapshot="old")
     reply = client.say(restored, "more", max_tokens=40)
     assert asked(reply)[: len(asked(first))] == asked(first)
-    path.write_text(json.dumps(data | {"format": 3}), "utf-8")
+    path.write_text(json.dumps(data | {"format": 4}), "utf-8")
     assert "another format" in client.refused(500, "POST", "/v1/sessions", {"from_snapshot": "old"})["message"]
 
 

@@ -82,10 +82,11 @@ def test_what_belongs_to_the_session_cannot_be_changed_by_a_turn(client):
     session = client.create(system=SYSTEM, tools=[TOOL])
     raw = client.create(prompt=[1, 2, 3])
     messages = [{"role": "user", "content": "x"}]
+    other = {"type": "function", "function": {**TOOL["function"], "description": "another one"}}
     chat, text = "/v1/chat/completions", "/v1/completions"
     for path, body, param in [
         (chat, {"session": session, "messages": messages, "n": 2}, "n"),
-        (chat, {"session": session, "messages": messages, "tools": []}, "tools"),
+        (chat, {"session": session, "messages": messages, "tools": [other]}, "tools[0].function"),
         (chat, {"session": session, "messages": messages, "cache_salt": "s"}, "cache_salt"),
         (chat, {"session": session, "messages": messages, "add_generation_prompt": False}, "add_generation_prompt"),
         (chat, {"session": raw, "messages": messages}, "session"),

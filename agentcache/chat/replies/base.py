@@ -74,6 +74,10 @@ class ToolFormat(ABC):
         return "call_" + _digest(seed, index).hex()[:24]
 
     @abstractmethod
+    def example(self) -> str:
+        """One call, to show to a model that was told of no tools by its chat template."""
+
+    @abstractmethod
     def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
         """A reader for one reply.
 

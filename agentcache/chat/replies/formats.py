@@ -41,6 +41,8 @@ _BETWEEN_MARKERS = re.compile(
 )
 _ARGUMENTS = '{"name": {name}, "arguments": '
 _PARAMETERS = '{"name": {name}, "parameters": '
+_SHOWN_ARGUMENTS = '{"argument": "value"}'
+_SHOWN_NAME = "name_of_the_tool"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class HermesFormat(ToolFormat):
     controls: tuple[str, str] = (OPEN, CLOSE)
     listed: bool = False
     name = "hermes"
+
+    def example(self) -> str:
+        opening, closing = self.controls
+        call = _shown(_ARGUMENTS)
+        return f"{opening}{self.opening}{f'[{call}]' if self.listed else call}{self.closing}{closing}"
 
     def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
         return HermesParser(lambda index: self.make_id(seed, index), self.controls)
@@ -96,6 +103,9 @@ class LlamaFormat(ToolFormat):
     name = "llama"
     controls = (PYTHON_TAG,)
 
+    def example(self) -> str:
+        return _shown(_PARAMETERS)
+
     def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
         return BareParser(lambda index: self.make_id(seed, index), names_of(tools))
 
@@ -115,6 +125,9 @@ class JsonFormat(ToolFormat):
 
     name = "json"
     controls = ()
+
+    def example(self) -> str:
+        return _shown(_ARGUMENTS)
 
     def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
         return BareParser(lambda index: self.make_id(seed, index), names_of(tools), fences=True)
@@ -148,6 +161,12 @@ class MistralFormat(ToolFormat):
     def make_id(self, seed: str, index: int) -> str:
         return short_id(seed, index)
 
+    def example(self) -> str:
+        if self.by_name:
+            call_id = CALL_ID + self.make_id("", 0) if self.with_id else ""
+            return f"{CALLS}{_SHOWN_NAME}{call_id}{ARGS}{_SHOWN_ARGUMENTS}"
+        return f"{CALLS}{self.gap}[{_shown(_ARGUMENTS)}]"
+
     def parser(self, tools: Sequence[Tool], seed: str = "") -> ReplyParser:
         return MistralParser(lambda index: self.make_id(seed, index))
 
@@ -169,6 +188,11 @@ class MistralFormat(ToolFormat):
         more = f' (", " {call})*' if choice.parallel else ""
         calls = writer.rule("calls", f'{writer.spell(self.gap)} "[" {call}{more} "]"')
         return writer.finish(f"{marker} {calls}" if choice.required else f"TEXT | {text} {calls}", thinking)
+
+
+def _shown(beginning: str) -> str:
+    """A call that is one JSON object."""
+    return beginning.replace("{name}", f'"{_SHOWN_NAME}"') + _SHOWN_ARGUMENTS + "}"
 
 
 def _check_bare(names: Sequence[str]) -> None:

@@ -46,6 +46,15 @@ class RollbackBody(Body):
     )
 
 
+class AdoptBody(Body):
+    """``POST /v1/sessions/{id}/adopt``"""
+
+    session: str = Field(description="text: the id of a fork, which the session goes on as")
+    if_turns: Int | None = Field(
+        None, ge=0, description="an integer from 0: how many turns the session must have, or nothing is adopted"
+    )
+
+
 class WaitBody(Body):
     """``POST /v1/sessions/{id}/wait``"""
 

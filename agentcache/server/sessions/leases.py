@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agentcache.sessions.session import Session
@@ -41,6 +42,22 @@ class Leases:
             self.end(session)
             return
         await self._move(session)
+
+    async def inherit(self, session: Session, fork: Session, end: Callable[[], None]) -> None:
+        """Move the lease of ``session`` to what it has taken over from ``fork``, whose own lease and life are over.
+
+        What the fork kept is given back when the session's lease has moved, so that nothing falls between them.
+
+        Args:
+            end: ends ``fork``; called at once.
+        """
+        pin = self._pins.pop(fork.id, None)
+        end()
+        try:
+            await self.follow(session)
+        finally:
+            if pin is not None:
+                self._engine.unpin(pin)
 
     def end(self, session: Session) -> None:
         session.lease_until = None

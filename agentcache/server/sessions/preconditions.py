@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentcache.server.errors import ApiError
-from agentcache.server.sessions.bodies import RollbackBody
+from agentcache.server.errors import ApiError, shown
+from agentcache.server.sessions.bodies import AdoptBody, RollbackBody
 from agentcache.sessions.session import Session
 
 
@@ -42,6 +42,29 @@ def check_rollback(session: Session, body: RollbackBody) -> None:
             " and behind them at most the one of that id"
         )
         raise _diverged(message, "only_turn_id")
+
+
+def check_adopt(session: Session, fork: Session, body: AdoptBody) -> None:
+    """What two sessions must share is where they live and what they begin with: then every page of the one is good for the other.
+
+    Forks share it, of whatever turn, also forks of forks; so do sessions that were made or restored alike.
+
+    Raises:
+        ApiError: 422, the two do not begin alike, or the session has not as many turns as ``if_turns``.
+    """
+    if session.in_flight is not None or fork.in_flight is not None:
+        return  # the session itself refuses that
+    differ = None
+    if session.home != fork.home:
+        differ = f"cache_salt ({shown(session.home.salt)} and {shown(fork.home.salt)})"
+    elif session.head.raw != fork.head.raw:
+        differ = "kind (one is raw, the other one of messages)"
+    elif not session.head.begins_like(fork.head):
+        differ = "beginning (what the sessions were made of)"
+    if differ is not None:
+        message = f"session: {fork.id} and {session.id} have not the same {differ}, expected a fork of {session.id}"
+        raise ApiError(422, message, param="session", code="session_diverged")
+    check_turns(session, body.if_turns)
 
 
 def _diverged(message: str, param: str) -> ApiError:

@@ -19,9 +19,17 @@ from agentcache.server.errors import bad_field, shown
 from agentcache.server.gate.auth import api_key
 from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request
-from agentcache.server.sessions.bodies import CreateBody, ForkBody, PinBody, RollbackBody, SnapshotBody, WaitBody
+from agentcache.server.sessions.bodies import (
+    AdoptBody,
+    CreateBody,
+    ForkBody,
+    PinBody,
+    RollbackBody,
+    SnapshotBody,
+    WaitBody,
+)
 from agentcache.server.sessions.create import create_session
-from agentcache.server.sessions.preconditions import check_rollback
+from agentcache.server.sessions.preconditions import check_adopt, check_rollback
 from agentcache.sessions.session import Session
 
 _PIN_S = 300.0
@@ -86,7 +94,7 @@ def sessions_router(context: Context) -> APIRouter:
         if not whole:
             return state
         if not session.head.raw:
-            return state | {"messages": session.messages, "tools": session.head.tools}
+            return state | {"messages": session.messages, "tools": session.tools}
         decode, ids = engine.tokenizer.decode, session.transcript.ids.tolist()
         return state | {"text": await run_in_threadpool(decode, ids, skip_special_tokens=False)}
 
@@ -138,6 +146,22 @@ def sessions_router(context: Context) -> APIRouter:
         now = engine.now()
         twins = [parent.fork(desk.store.new_id(), now, body.at_turn) for _ in range(body.n or 1)]
         return {"sessions": [session_json(context, desk.store.add(twin)) for twin in twins]}
+
+    @router.post("/{session_id}/adopt", summary="Go on as a fork did", openapi_extra=json_request(AdoptBody))
+    async def adopt(request: Request, session_id: str) -> dict[str, Any]:
+        """The session's turns become those of ``session``, which ends; done again it does nothing more."""
+        body = await body_of(request, AdoptBody)
+        session = mine(request, session_id)
+        if body.session == session.id:
+            raise bad_field("session", f"got {shown(body.session)} itself, expected a fork of it")
+        if desk.store.find(body.session, session.home.owner) is None and session.has_just_adopted(body.session):
+            return session_json(context, session)
+        fork = mine(request, body.session)
+        check_adopt(session, fork, body)
+        session.adopt(fork, engine.now())
+        await desk.leases.inherit(session, fork, lambda: desk.store.end(fork))
+        await engine.settled()
+        return session_json(context, session)
 
     @router.post("/{session_id}/rollback", summary="Drop the last turns", openapi_extra=json_request(RollbackBody))
     async def rollback(request: Request, session_id: str) -> dict[str, Any]:

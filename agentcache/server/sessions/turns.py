@@ -22,7 +22,9 @@ from agentcache.server.misses import Asked
 from agentcache.server.params import sampling_params, split_prompts
 from agentcache.server.replies.plan import wanted
 from agentcache.server.replies.reading import PLAIN, Reading
+from agentcache.server.replies.tool_choice import check_tools
 from agentcache.server.reply import answer
+from agentcache.server.sessions.added_tools import added_tools
 from agentcache.server.sessions.preconditions import check_turns
 from agentcache.server.writer import Writer
 from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
@@ -72,20 +74,26 @@ def named_session(context: Context, request: Request) -> str | None:
 
 
 async def chat_turn(context: Context, request: Request, body: ChatTurnBody, make_writer: MakeWriter) -> Response:
-    """Append messages to a session and reply."""
+    """Append messages to a session, and tools that it does not know, and reply."""
+
+    def call_example() -> str:
+        return context.planner.format.example()  # the planner may have to be made first, which takes a while
 
     async def check(session: Session) -> Begin:
         if session.head.raw:
             raise bad_field("session", "got a raw session, which goes on through /v1/completions")
-        if body.tools is not None and body.tools != (session.head.tools or []):
-            raise bad_field("tools", "got other tools than the session's, which never change; leave them out")
         if body.add_generation_prompt is False:
             raise bad_field("add_generation_prompt", "got false, expected true: a turn of a session has a reply")
-        return lambda: session.begin(messages=body.messages)
+        given = body.tools or []
+        check_tools(given)
+        example = await run_in_threadpool(call_example) if given else ""
+        return lambda: session.begin(messages=body.messages, added=added_tools(session, given, example))
 
     def ask(turn: TurnInFlight, params: SamplingParams, job_id: str) -> Question:
         tools = turn.session.head.tools
-        want = wanted(body, tools)
+        want = wanted(body, turn.tools)
+        if turn.added is not None:
+            context.text_bounds.check(turn.added.told, "tools")
         context.text_bounds.check_messages(turn.all_messages)
         prompt = turn.make_prompt(context.engine.renderer, body.chat_template_kwargs)
         text = prompt.transcript.text
