@@ -1,13 +1,26 @@
 """agentcache: a prefix-caching runtime for agents.
 
-Importing this package never imports torch; the model side is loaded by ``agentcache serve``.
+Importing this package never imports torch; the model side is loaded by ``agentcache serve``, or by a ``LocalClient``.
 """
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentcache.local.clients import AsyncLocalClient, LocalClient
 
 try:
     __version__ = version("agentcache")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__"]
+__all__ = ["AsyncLocalClient", "LocalClient", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """The clients are imported when they are asked for: the command line does without the SDK's half of them."""
+    if name in {"AsyncLocalClient", "LocalClient"}:
+        from agentcache.local import clients
+
+        return getattr(clients, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

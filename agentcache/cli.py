@@ -7,10 +7,10 @@ import gc
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from rich.console import Console
@@ -19,8 +19,7 @@ from rich.markup import escape
 from agentcache import __version__
 from agentcache.errors import AgentCacheError, SettingsError
 from agentcache.settings import DEFAULT_ONLY, REPEATED, SIZES, Settings, default_home, load_settings, size_text
-
-T = TypeVar("T")
+from agentcache.startup import calm_openmp, serving_packages, shown
 
 _GROUPS: dict[str, tuple[str, ...]] = {
     "model": ("model", "model_names", "load_format", "device", "dtype", "weights", "weights_policy", "threads", "home"),
@@ -161,31 +160,21 @@ def _serve(options: argparse.Namespace) -> int:
         if overrides[name] is not None:
             overrides[name] = tuple(overrides[name])
     settings = load_settings(overrides, options.config)
-    # Read by OpenMP when torch loads it.  Threads that spin while they wait take the core that the HTTP side or a neighbour
-    # needs, and steps become several times longer; those that sleep at once are woken hundreds of times a step.  GNU's OpenMP
-    # can do what is right: wait awake for some microseconds, the pause between two products, and then sleep.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     # Each text is tokenised on the thread of its own request, so that a short one never queues behind two long ones.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    with _made_to_stay():
-        try:
-            from agentcache.engine.build import build_engine
-            from agentcache.server.app import run_server
-            from agentcache.server.serve import bind
-        except ModuleNotFoundError as error:
-            raise AgentCacheError(
-                f"serving needs the packages of the extra 'serve', and {error.name} is not installed: "
-                "pip install '.[serve]' in the folder of agentcache's source"
-            ) from None
-        listener = bind(settings.host, settings.port)  # first: a model can take minutes to load
-        try:
-            engine = _with_progress(lambda progress: build_engine(settings, progress=progress))
-        except BaseException:
-            listener.close()
-            raise
-    return run_server(engine, settings, listener)
+    with calm_openmp():
+        with _made_to_stay():
+            with serving_packages("serving"):
+                from agentcache.engine.build import build_engine
+                from agentcache.server.app import run_server
+                from agentcache.server.serve import bind
+            listener = bind(settings.host, settings.port)  # first: a model can take minutes to load
+            try:
+                engine = shown(lambda progress: build_engine(settings, progress=progress), True)
+            except BaseException:
+                listener.close()
+                raise
+        return run_server(engine, settings, listener)
 
 
 @contextmanager
@@ -200,15 +189,6 @@ def _made_to_stay() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def _with_progress(work: Callable[[Callable[[str], None]], T]) -> T:
-    """Show what ``work`` reports: as a status line in a terminal, a line each where there is none."""
-    console = Console(stderr=True, soft_wrap=True)
-    if not console.is_terminal:
-        return work(lambda text: console.print(text, markup=False, highlight=False))
-    with console.status("loading") as status:
-        return work(lambda text: status.update(escape(text)))
 
 
 # -- chat and models ----------------------------------------------------------------------------------------------

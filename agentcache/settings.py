@@ -307,10 +307,22 @@ def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | Non
         merged.pop("kv_memory", None)
     merged.update(given)
     origins.update(dict.fromkeys(given, ""))
+    return checked_settings(merged, origins)
+
+
+def checked_settings(fields: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> Settings:
+    """Settings of these fields and defaults alone.
+
+    Args:
+        origins: what is said before a field's flag, such as the file that it comes from.
+
+    Raises:
+        SettingsError: as ``load_settings``.
+    """
     try:
-        return Settings(**merged)
+        return Settings(**fields)
     except ValidationError as error:
-        raise SettingsError("\n".join(_sentence(fault, origins) for fault in error.errors())) from None
+        raise SettingsError("\n".join(_sentence(fault, origins or {}) for fault in error.errors())) from None
 
 
 def _read_toml(config: Path | None) -> dict[str, Any]:

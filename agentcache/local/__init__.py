@@ -1,0 +1,1 @@
+"""The SDK's clients in one process with the engine."""
