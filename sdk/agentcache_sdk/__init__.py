@@ -8,7 +8,9 @@
 True
 """
 
+from agentcache_sdk._compaction import Compaction
 from agentcache_sdk._core import Wait
+from agentcache_sdk._tool_loop import RunResult, ToolRun
 from agentcache_sdk.alignment import LintResult, Padding, Prewarmed
 from agentcache_sdk.async_client import AsyncClient
 from agentcache_sdk.async_session import AsyncSession
@@ -80,6 +82,7 @@ __all__ = [
     "ChatStream",
     "Choice",
     "Client",
+    "Compaction",
     "ConnectionFailed",
     "ContextOverflow",
     "Explanation",
@@ -97,6 +100,7 @@ __all__ = [
     "Prewarmed",
     "RateLimited",
     "ReportRow",
+    "RunResult",
     "ServerError",
     "Session",
     "SessionDiverged",
@@ -110,6 +114,7 @@ __all__ = [
     "Timeout",
     "Tokens",
     "ToolCall",
+    "ToolRun",
     "Turn",
     "Usage",
     "Version",

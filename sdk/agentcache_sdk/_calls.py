@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -27,6 +28,8 @@ class Call(Generic[T]):
     parse: Callable[[Reply], T]
     body: Mapping[str, Any] | None = None
     repeat: Repeat = Repeat.IF_REFUSED
+    timeout: float | None = None
+    """Seconds of silence for this call; ``None``: the client's own."""
 
     def content(self) -> bytes | None:
         """The body as JSON, keys in the order given.
@@ -45,7 +48,18 @@ class Call(Generic[T]):
     def build(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         content = self.content()
         headers = {"content-type": "application/json"} if content is not None else None
-        return http.build_request(self.method, self.path, content=content, headers=headers)
+        timeout = httpx.USE_CLIENT_DEFAULT if self.timeout is None else seconds(self.timeout)
+        return http.build_request(self.method, self.path, content=content, headers=headers, timeout=timeout)
+
+
+def seconds(timeout: float) -> httpx.Timeout:
+    """
+    Raises:
+        ValueError: not a time one can wait.
+    """
+    if not timeout > 0:
+        raise ValueError(f"timeout: got {timeout}, expected seconds above 0, or math.inf to wait for ever")
+    return httpx.Timeout(None if timeout == math.inf else timeout)
 
 
 Steps = Generator[Call[Any], Any, T]
@@ -72,7 +86,7 @@ def headers(api_key: str | None) -> dict[str, str]:
     return common | ({"authorization": f"Bearer {api_key}"} if api_key else {})
 
 
-def chat(messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Call[Turn]:
+def chat(messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], timeout: float | None = None) -> Call[Turn]:
     """A chat completion.  Parameters that are ``None`` are left out; ``tools`` may hold functions.
 
     Raises:
@@ -83,7 +97,7 @@ def chat(messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Ca
     body |= {key: value for key, value in params.items() if value is not None}
     if "tools" in body:
         body["tools"] = tool_schemas(body["tools"])
-    return Call("POST", CHAT, turn_of, body)
+    return Call("POST", CHAT, turn_of, body, timeout=timeout)
 
 
 def message_list(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -96,6 +110,31 @@ def message_list(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [dict(message) for message in messages]
 
 
+def with_volatile(
+    messages: Sequence[Mapping[str, Any]], volatile: Mapping[str, Any] | None
+) -> Sequence[Mapping[str, Any]]:
+    """``messages`` with what changes from call to call behind everything else.
+
+    At the end of the last message, if that is a user's text; otherwise as a user message of its own.
+    """
+    if not volatile:
+        return messages
+    *rest, last = message_list(messages) or [{"role": "system"}]
+    content, text = last.get("content"), volatile_text(volatile)
+    if last.get("role") != "user":
+        return [*messages, {"role": "user", "content": text}]
+    if isinstance(content, list):
+        return [*rest, {**last, "content": [*content, {"type": "text", "text": f"\n\n{text}"}]}]
+    return [*rest, {**last, "content": f"{content}\n\n{text}" if content else text}]
+
+
+def volatile_text(volatile: Mapping[str, Any] | None) -> str:
+    """One ``name: value`` line per entry, in the order given."""
+    if not volatile:
+        return ""
+    return "\n".join(f"{name}: {value}" for name, value in volatile.items())
+
+
 def streamed(call: Call[Turn]) -> Call[Turn]:
     """The same request as a stream, with the usage figures that a plain answer has."""
     body = dict(call.body or {})
@@ -103,12 +142,12 @@ def streamed(call: Call[Turn]) -> Call[Turn]:
     return replace(call, body=body | {"stream": True, "stream_options": options})
 
 
-def complete(prompt: str | Sequence[Any], params: Mapping[str, Any]) -> Call[Turn]:
+def complete(prompt: str | Sequence[Any], params: Mapping[str, Any], timeout: float | None = None) -> Call[Turn]:
     """A completion of a text, token ids, or a list of either."""
     _no_stream_flag(params)
     prompt = prompt if isinstance(prompt, str) else list(prompt)
     body = {"prompt": prompt, **{key: value for key, value in params.items() if value is not None}}
-    return Call("POST", "/v1/completions", turn_of, body)
+    return Call("POST", "/v1/completions", turn_of, body, timeout=timeout)
 
 
 def _no_stream_flag(params: Mapping[str, Any]) -> None:

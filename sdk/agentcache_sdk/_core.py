@@ -14,21 +14,27 @@ import enum
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, TypeVar
 
 from agentcache_sdk import _session_calls as calls
-from agentcache_sdk._calls import Steps
+from agentcache_sdk._calls import Call, Steps
 from agentcache_sdk._durations import parse_ttl
 from agentcache_sdk._findings import VOLATILE_ADVICE, volatile_findings
 from agentcache_sdk._options import SessionOptions
-from agentcache_sdk._transcript import Transcript, transcript_of
+from agentcache_sdk._padding import PaddingMemory, padded
+from agentcache_sdk._transcript import Transcript, TurnRecord, transcript_of
+from agentcache_sdk.alignment import Padding
 from agentcache_sdk.cache_warnings import CallSite, WarningSink
 from agentcache_sdk.errors import AgentCacheError, APIError, Busy
 from agentcache_sdk.report import SessionReport
-from agentcache_sdk.types import Explanation, Pin, SessionInfo, Snapshot
+from agentcache_sdk.tools import Tool, ToolSet
+from agentcache_sdk.types import Explanation, Pin, SessionInfo, Snapshot, ToolCall
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -37,9 +43,11 @@ class ServerAbility:
 
     Attributes:
         holds_sessions: ``None`` until the first session asked.
+        paddings: what static parts were filled up with.
     """
 
     holds_sessions: bool | None = None
+    paddings: PaddingMemory = field(default_factory=PaddingMemory)
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,18 @@ class Wait:
     tool: str
     expect_s: float | None
     took_s: float
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A snapshot on the server, and the last of the turns that it has."""
+
+    name: str
+    last: TurnRecord | None
+
+    def fits(self, transcript: Transcript) -> bool:
+        """Whether it holds all of ``transcript``: not when turns were added, or dropped and replaced, since."""
+        return (transcript.turns[-1] if transcript.turns else None) is self.last
 
 
 class SessionState(enum.Enum):
@@ -68,6 +88,10 @@ class SessionCore:
         raw: continued with text or token ids as they stand, rather than with messages.
         unsettled: a turn was cut, or its answer lost, and the server may have committed it nevertheless.
         author: what this object calls itself; its turns are named after it, so that it never drops another client's.
+        family: the same for a session and all its forks.
+        kept: the newest snapshot of it.
+        functions: what runs when the model calls a tool, by name.
+        padding: what its static part was filled up with, where that was asked for.
     """
 
     options: SessionOptions
@@ -80,6 +104,10 @@ class SessionCore:
     raw: bool = False
     unsettled: bool = False
     author: str = field(default_factory=lambda: secrets.token_hex(8))
+    family: object = field(default_factory=object)
+    kept: Kept | None = None
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    padding: Padding | None = None
     waits: list[Wait] = field(default_factory=list)
     state: SessionState = SessionState.IDLE
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -94,7 +122,8 @@ class SessionCore:
         for finding in volatile_findings(options.head, whole_history=False):
             options.sink.emit(finding, site, VOLATILE_ADVICE)
         raw = options.prompt is not None
-        return cls(options, server, Transcript(options.head), options.sink, raw=raw)
+        transcript = Transcript(options.head, tools=options.tools.schemas)
+        return cls(options, server, transcript, options.sink, raw=raw, functions=dict(options.tools.functions))
 
     @property
     def messages(self) -> tuple[dict[str, Any], ...]:
@@ -112,6 +141,8 @@ class SessionCore:
             self._require_open()
             if self.opened:
                 return
+        if self.options.pad and self.padding is None:
+            yield from self._pad()
         info = None if self.server.holds_sessions is False else (yield from self._found_or_made())
         if info is None and (verb := self._only_on_server()):
             raise not_held(verb)
@@ -123,15 +154,31 @@ class SessionCore:
                 if info is not None and (self.options.session_id or self.options.from_snapshot):
                     self.transcript = transcript_of(info)
                     self.raw = info.kind == "raw"
+                    self.transcript.add_tools(self.options.tools.schemas)
+                if self.options.from_snapshot:
+                    turns = self.transcript.turns
+                    self.kept = Kept(self.options.from_snapshot, turns[-1] if turns else None)
         if not wanted and info is not None and self.options.session_id is None:
             yield calls.delete(info.id)  # another thread was faster, or closed the session meanwhile
         with self.lock:
             self._require_open()
 
+    def _pad(self) -> Steps[None]:
+        options = self.options
+        padding = yield from padded(options.head, options.tools.schemas, options.model, self.server.paddings)
+        with self.lock:
+            self.padding = padding
+            self.transcript.head = tuple(padding.head)
+            self.transcript.notes += (str(padding),)
+
+    def fields(self) -> dict[str, Any]:
+        """The body that makes this session on the server."""
+        return self.options.fields() | {"messages": list(self.transcript.head) or None}
+
     def _found_or_made(self) -> Steps[SessionInfo | None]:
         try:
             known = self.options.session_id
-            info: SessionInfo = yield calls.create(self.options.fields()) if known is None else calls.info(known)
+            info: SessionInfo = yield calls.create(self.fields()) if known is None else calls.info(known)
         except APIError as error:
             if not calls.is_missing_route(error):
                 raise
@@ -146,8 +193,8 @@ class SessionCore:
         asked = {"resume": options.session_id, "restore": options.from_snapshot, "session(prompt=...)": options.prompt}
         return next((verb for verb, value in asked.items() if value is not None), None)
 
-    def _held(self, verb: str) -> Steps[str]:
-        """The id, of a session that the server holds.
+    def _hold(self, verb: str) -> Steps[None]:
+        """Open the session, which the server must hold.
 
         Raises:
             AgentCacheError: it holds none.
@@ -155,7 +202,6 @@ class SessionCore:
         yield from self.open()
         if self.id is None:
             raise not_held(verb)
-        return self.id
 
     @property
     def next_turn(self) -> dict[str, Any]:
@@ -171,65 +217,77 @@ class SessionCore:
         """
         if self.id is not None and self.unsettled:
             turn = self.next_turn
-            yield calls.drop_turn(self.id, turn["if_turns"], turn["turn_id"])
+            yield from self.on_server(lambda known: calls.drop_turn(known, turn["if_turns"], turn["turn_id"]))
             self.unsettled = False
 
-    def fork(self, n: int, at_turn: int | None) -> Steps[list[SessionCore]]:
-        """Works while a turn runs: the copies end at the last committed one."""
-        if n < 1:
-            raise ValueError(f"fork: got {n}, expected at least 1")
-        yield from self.open()
+    def on_server(self, make: Callable[[str], Call[T]]) -> Steps[T]:
+        """One call about the session, which the server may have lost since the last snapshot.
+
+        Raises:
+            NotFound: the session is gone, and no snapshot has all of it.
+        """
+        assert self.id is not None
+        known = self.id
+        try:
+            answer: T = yield make(known)
+        except APIError as error:
+            yield from self.revive(known, error)
+            answer = yield make(self.id)
+        return answer
+
+    def revive(self, known: str, error: APIError) -> Steps[None]:
+        """Go on from a snapshot that has every turn, when the server does not know the session ``known`` any more.
+
+        Raises:
+            APIError: ``error``, which says something else, or there is no such snapshot.
+        """
+        if error.code != "session_not_found" or self.id is None:
+            raise error
+        if self.id != known:
+            return  # another thread was faster
+        kept = self.kept
+        if kept is None or not kept.fits(self.transcript) or self.state is SessionState.CLOSED:
+            raise error
+        fields = {"from_snapshot": kept.name, "ttl_s": self.options.ttl_s, "metadata": self.options.metadata}
+        info: SessionInfo = yield calls.create(fields)
+        turns = len(self.transcript.turns)
+        if len(info.turns) != turns:  # somebody has put another one under that name
+            yield calls.delete(info.id)
+            raise error
         with self.lock:
-            copies = [self.transcript.kept(at_turn) for _ in range(n)]
-        ids: list[str | None] = [None] * n
-        if self.id is not None:
-            # The turn is always named: the server may have committed one that this client has not read yet.
-            infos: list[SessionInfo] = yield calls.fork(self.id, n, len(copies[0].turns))
-            ids = [info.id for info in infos]
-        return [self._twin(transcript, session_id) for transcript, session_id in zip(copies, ids, strict=True)]
-
-    def _twin(self, transcript: Transcript, session_id: str | None) -> SessionCore:
-        """Of this session's kind, with nothing shared that changes."""
-        fresh = SessionCore(self.options, self.server, transcript, self.sink.copy(), self.clock)
-        return replace(fresh, id=session_id, opened=True, raw=self.raw)
-
-    def rollback(self, to_turn: int) -> Steps[None]:
-        yield from self.open()
-        with self.alone():
-            kept = self.transcript.kept(to_turn)
-            yield from self.settle()
-            known = len(self.transcript.turns)
-            if self.id is not None and to_turn < known:
-                yield calls.rollback(self.id, to_turn, known)
-            with self.lock:
-                self.transcript = kept
+            self.id, self.unsettled = info.id, False
+            self.transcript.notes += (
+                f"turn {turns}: the server had lost the session; it goes on from the snapshot {kept.name!r}",
+            )
 
     def wait(self, tool: str, expect_s: float | None) -> Steps[None]:
         """Tell the server that a tool runs."""
         yield from self.open()
         if self.id is not None:
-            yield calls.wait(self.id, tool, expect_s)
+            yield from self.on_server(lambda known: calls.wait(known, tool, expect_s))
 
     def pin(self, ttl: str | float) -> Steps[Pin]:
         ttl_s = parse_ttl(ttl)
-        session_id = yield from self._held("pin")
-        pin: Pin = yield calls.pin(session_id, ttl_s)
-        return pin
+        yield from self._hold("pin")
+        return (yield from self.on_server(lambda known: calls.pin(known, ttl_s)))
 
     def unpin(self) -> Steps[None]:
-        session_id = yield from self._held("unpin")
-        yield calls.unpin(session_id)
+        yield from self._hold("unpin")
+        yield from self.on_server(calls.unpin)
 
     def snapshot(self, name: str) -> Steps[Snapshot]:
-        session_id = yield from self._held("snapshot")
+        yield from self._hold("snapshot")
         yield from self.settle()
-        snapshot: Snapshot = yield calls.snapshot(session_id, name)
+        snapshot = yield from self.on_server(lambda known: calls.snapshot(known, name))
+        with self.lock:
+            turns = self.transcript.turns
+            all_of_it = snapshot.turns in (None, len(turns))  # a turn in flight may have ended on the server meanwhile
+            self.kept = Kept(name, turns[-1] if turns else None) if all_of_it else None
         return snapshot
 
     def explain(self) -> Steps[Explanation]:
-        session_id = yield from self._held("explain")
-        explanation: Explanation = yield calls.explain(session_id)
-        return explanation
+        yield from self._hold("explain")
+        return (yield from self.on_server(calls.explain))
 
     def close(self) -> Steps[None]:
         with self.lock:
@@ -249,6 +307,50 @@ class SessionCore:
                     "tool_result: open the session first, by `with` or open(): its calls are not known"
                 )
             self.transcript.add_tool_result(call_id, content)
+
+    def add_tools(self, tools: Iterable[Tool]) -> None:
+        """Have the next turn add tools.
+
+        Raises:
+            TypeError, ValueError: no tools, or one whose name another tool has.
+        """
+        given = ToolSet.of(tools)
+        with self.lock:
+            self._require_idle()
+            if self.raw:
+                raise ValueError("add_tools: a raw session has no messages that could announce tools")
+            if not self.opened and self._only_on_server():
+                raise AgentCacheError("add_tools: open the session first, by `with` or open(): its tools are not known")
+            self.transcript.add_tools(given.schemas)
+            self.functions.update(given.functions)
+
+    def open_tool_calls(self) -> tuple[ToolCall, ...]:
+        """Those of the last reply that have no result yet."""
+        with self.lock:
+            waiting = set(self.transcript.open_calls() or ())
+            last = self.transcript.committed[-1:]
+        calls = [call for message in last for call in message.get("tool_calls") or []]
+        return tuple(
+            ToolCall(id=call["id"], **{key: call["function"].get(key) or "" for key in ("name", "arguments")})
+            for call in calls
+            if call.get("id") in waiting
+        )
+
+    @contextmanager
+    def timed(self, tool: str, expect_s: float | None = None) -> Iterator[None]:
+        """Record how long a tool takes."""
+        began = self.clock()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.waits.append(Wait(tool, expect_s, self.clock() - began))
+
+    def usual_wait(self, tool: str) -> float | None:
+        """Seconds that a tool took in the middle of its runs so far."""
+        with self.lock:
+            took = [wait.took_s for wait in self.waits if wait.tool == tool]
+        return median(took) if took else None
 
     def mark(self) -> int:
         with self.lock:
@@ -305,4 +407,5 @@ class WaitClock:
         self.began = self.core.clock()
 
     def stop(self) -> None:
-        self.core.waits.append(Wait(self.tool, self.expect_s, self.core.clock() - self.began))
+        with self.core.lock:
+            self.core.waits.append(Wait(self.tool, self.expect_s, self.core.clock() - self.began))

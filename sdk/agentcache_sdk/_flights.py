@@ -14,6 +14,7 @@ from agentcache_sdk._core import SessionCore, SessionState
 from agentcache_sdk._findings import VOLATILE_ADVICE, break_finding, volatile_findings
 from agentcache_sdk._options import Message
 from agentcache_sdk._retry import Repeat
+from agentcache_sdk._tool_text import announced
 from agentcache_sdk.cache_warnings import CallSite, WarningSink
 from agentcache_sdk.errors import AgentCacheError, APIError
 from agentcache_sdk.types import Turn
@@ -24,7 +25,7 @@ _FIXED = {
     "session": "the session names itself",
     "if_turns": "the session says itself how many turns it has seen",
     "turn_id": "the session names its turns itself",
-    "tools": "tools belong to the session: changing them between turns changes the beginning of the prompt",
+    "tools": "tools belong to the session, and changing them changes the beginning of the prompt; add_tools(...) appends some",
     "model": "the model belongs to the session",
     "n": "a session continues one reply; fork(n) the session for more",
     "stream": "use session.stream(...)",
@@ -44,6 +45,14 @@ class Flight(Protocol):
         """What has to be asked first; then the call itself, to be made by the caller."""
         ...
 
+    def recover(self, error: AgentCacheError) -> Steps[Call[Turn]]:
+        """What to make in place of a call that failed with ``error`` before it had an answer.
+
+        Raises:
+            AgentCacheError: ``error``; nothing else can be done.
+        """
+        ...
+
     def finish(self, turn: Turn) -> Turn:
         """Take in the finished turn; not called for one that failed or was cut."""
         ...
@@ -53,7 +62,10 @@ def whole(flight: Flight) -> Steps[Turn]:
     """A flight whose reply comes in one piece."""
     with flight:
         call = yield from flight.prepare()
-        turn: Turn = yield call
+        try:
+            turn: Turn = yield call
+        except AgentCacheError as error:
+            turn = yield (yield from flight.recover(error))
         return flight.finish(turn)
 
 
@@ -75,6 +87,10 @@ class ChatFlight:
         yield from ()
         return self.call
 
+    def recover(self, error: AgentCacheError) -> Steps[Call[Turn]]:
+        yield from ()
+        raise error
+
     def finish(self, turn: Turn) -> Turn:
         self.sink.emit_all(turn.cache.findings, self.site)
         return turn
@@ -91,6 +107,7 @@ class TurnInput:
     max_tokens: int | None
     volatile: Mapping[str, Any] | None
     sampling: Mapping[str, Any]
+    timeout: float | None = None
 
 
 @dataclass
@@ -103,6 +120,8 @@ class SessionFlight:
     sent: list[Message] = field(default_factory=list)
     asked: bool = False
     """The call was handed out, so the server may have seen it."""
+    known_as: str | None = None
+    """The session that it asked."""
     alone: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> SessionFlight:
@@ -118,9 +137,16 @@ class SessionFlight:
         # A cut turn that the server has not begun to look at when it is told to drop it can still keep it busy.
         repeat = Repeat.SETTLING if core.unsettled else Repeat.APPENDING
         yield from core.settle()
-        call = self._raw_call() if core.raw else self._chat_call()
+        self.known_as = core.id
+        call = replace(self._raw_call() if core.raw else self._chat_call(), timeout=self.given.timeout)
         self.asked = True
         return call if core.id is None else replace(call, repeat=repeat)
+
+    def recover(self, error: AgentCacheError) -> Steps[Call[Turn]]:
+        if not isinstance(error, APIError) or self.known_as is None:
+            raise error
+        yield from self.core.revive(self.known_as, error)
+        return (yield from self.prepare())
 
     def _chat_call(self) -> Call[Turn]:
         core, given = self.core, self.given
@@ -129,8 +155,10 @@ class SessionFlight:
         self.sent = core.transcript.new_messages(given.text, given.volatile)
         params = {"max_tokens": given.max_tokens, **given.sampling}
         if core.id is not None:
-            return _calls.chat(self.sent, {"session": core.id, **core.next_turn, **params})
-        fixed = {"model": core.options.model, "tools": core.options.tools or None}
+            fixed = {"session": core.id, **core.next_turn, "tools": core.transcript.new_tools or None}
+            return _calls.chat(self.sent, {**fixed, **params})
+        self.sent = announced(self.sent, core.transcript.new_tools)
+        fixed = {"model": core.options.model, "tools": core.transcript.tools or None}
         return _calls.chat([*core.transcript.committed, *self.sent], {**fixed, **params})
 
     def _raw_call(self) -> Call[Turn]:

@@ -56,6 +56,12 @@ def rollback(session_id: str, to_turn: int, if_turns: int) -> Call[None]:
     return Call("POST", _path(session_id, "rollback"), _nothing, body)
 
 
+def adopt(session_id: str, fork_id: str, if_turns: int) -> Call[SessionInfo]:
+    """Go on with a fork's turns; the fork is ended.  Not repeated where it may have happened: the fork is gone then."""
+    body = {"session": fork_id, "if_turns": if_turns}
+    return Call("POST", _path(session_id, "adopt"), _as(SessionInfo), body, Repeat.APPENDING)
+
+
 def drop_turn(session_id: str, to_turn: int, turn_id: str) -> Call[None]:
     """Have the server drop one turn of this client's, should it be there."""
     body = {"to_turn": to_turn, "only_turn_id": turn_id}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from agentcache_sdk._calls import volatile_text
+from agentcache_sdk._codes import CODES, code_of_miss
 from agentcache_sdk._findings import lost_tokens
 from agentcache_sdk.report import ReportRow, SessionReport
+from agentcache_sdk.tools import schema_name
 from agentcache_sdk.types import CacheReport, PromptTokensDetails, SessionInfo, Turn, Usage
 
 Message = dict[str, Any]
+Schema = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,18 +27,31 @@ class TurnRecord:
     messages: tuple[Message, ...]
     turn: Turn
     lost: int
+    tools: tuple[Schema, ...] = ()
+    """Those that were added with this turn."""
 
 
 @dataclass
 class Transcript:
     """::
 
-    [ head: system ][ turn 0: user, assistant ][ turn 1: tool, tool, assistant ] ... [ pending: tool results ]
+    [ head: system ][ turn 0: user, assistant ][ turn 1: tool, tool, assistant ] ... [ pending: tool results, tools ]
     """
 
     head: tuple[Message, ...] = ()
     turns: list[TurnRecord] = field(default_factory=list)
     pending: list[Message] = field(default_factory=list)
+    tools: tuple[Schema, ...] = ()
+    """Of the head."""
+    new_tools: tuple[Schema, ...] = ()
+    """Those that the next turn adds."""
+    preface: str = ""
+    """What the first turn's user message begins with: what is left of turns that a compaction dropped."""
+    past: tuple[ReportRow, ...] = ()
+    """Rows of turns that a compaction dropped."""
+    notes: tuple[str, ...] = ()
+    beginning: str | None = None
+    """Why the first turn finds little cached, where that is known better than by the server."""
     resumed: bool = False
     """Another client began it, and the server does not tell what was said: ``messages`` begins after that."""
 
@@ -52,6 +69,31 @@ class Transcript:
     def previous_prompt(self) -> int:
         """Prompt tokens of the last turn: what the next one should find cached."""
         return self.turns[-1].turn.usage.prompt_tokens if self.turns else 0
+
+    @property
+    def known_tools(self) -> dict[str, Schema]:
+        """All tools by name, those that the next turn adds included."""
+        added = (schema for record in self.turns for schema in record.tools)
+        return {schema_name(schema): schema for schema in (*self.tools, *added, *self.new_tools)}
+
+    def add_tools(self, schemas: Iterable[Schema]) -> None:
+        """Have the next turn add those that are not known yet.
+
+        Raises:
+            ValueError: a known tool with another schema.
+        """
+        fresh: list[Schema] = []
+        for schema in schemas:
+            name = schema_name(schema)
+            known = self.known_tools.get(name)
+            if known is None:
+                fresh.append(schema)
+            elif known != schema:
+                raise ValueError(
+                    f"add_tools: the session has another tool called {name!r}, whose schema the model has read; "
+                    "give this one another name"
+                )
+        self.new_tools += tuple(fresh)
 
     def open_calls(self) -> list[str] | None:
         """Ids of the last reply's tool calls that have no result yet; ``None``: this client has not seen that reply."""
@@ -87,18 +129,19 @@ class Transcript:
             raise TypeError(f"text: got {type(text).__name__}, expected str")
         if text is None and (missing := self.open_calls()):
             raise ValueError(f"continuing needs a result for every tool call; none was given for {missing}")
-        last = "\n\n".join(part for part in (text or "", volatile_text(volatile)) if part)
-        if text is None and not last and not self.pending:
+        preface = "" if self.turns else self.preface
+        last = "\n\n".join(part for part in (preface, text or "", volatile_text(volatile)) if part)
+        if text is None and last == preface and not self.pending:
             raise ValueError("nothing to send: pass a text, or give tool results first")
         user = [{"role": "user", "content": last}] if text is not None or last else []
         return [*self.pending, *user]
 
     def commit(self, sent: list[Message], turn: Turn) -> None:
-        """Append a finished turn; its tool results are no longer pending."""
+        """Append a finished turn; its tool results and tools are no longer pending."""
         lost = lost_tokens(self.previous_prompt, turn.cache)
         reply = (replayed(turn.message),) if turn.message else ()  # a raw completion has none
-        self.turns.append(TurnRecord((*sent, *reply), turn, lost))
-        self.pending = []
+        self.turns.append(TurnRecord((*sent, *reply), turn, lost, self.new_tools))
+        self.pending, self.new_tools = [], ()
 
     def kept(self, turns: int | None) -> Transcript:
         """A copy with the first ``turns`` turns and nothing behind them, or (``None``) with everything.
@@ -110,35 +153,34 @@ class Transcript:
             return replace(self, turns=list(self.turns), pending=list(self.pending))
         if not 0 <= turns <= len(self.turns):
             raise ValueError(f"got turn {turns}, expected between 0 and {len(self.turns)} (how many turns are kept)")
-        return replace(self, turns=self.turns[:turns], pending=[])
+        return replace(self, turns=self.turns[:turns], pending=[], new_tools=())
 
     def report(self) -> SessionReport:
-        rows = []
+        rows = [*self.past]
         for index, record in enumerate(self.turns):
             cache = record.turn.cache
             prompt = record.turn.usage.prompt_tokens
-            why = _why(cache) if record.lost or not index else ""
-            rows.append(ReportRow(index, prompt, cache.cached_tokens, cache.computed_tokens, record.lost, why))
-        return SessionReport(tuple(rows))
+            why, fix = _why(cache, index > 0) if record.lost or not index else ("", "")
+            if not index and self.beginning:
+                why, fix = self.beginning, ""
+            rows.append(ReportRow(index, prompt, cache.cached_tokens, cache.computed_tokens, record.lost, why, fix))
+        return SessionReport(tuple(rows), self.notes)
 
 
-def _why(cache: CacheReport) -> str:
-    if cache.miss is None:
-        return ""
-    return f"{cache.miss.code}{': ' + cache.miss.detail if cache.miss.detail else ''}"
+def _why(cache: CacheReport, later: bool) -> tuple[str, str]:
+    """Why a turn lost something and what to do about it; of a first turn, why not more of it was cached."""
+    miss = cache.miss
+    if miss is None:
+        return "", ""
+    why = f"{miss.code}{': ' + miss.detail if miss.detail else ''}"
+    code = code_of_miss(miss.code) if later else None
+    return (why, "") if code is None else (f"{code} {why}", CODES[code].fix)
 
 
 def replayed(message: Mapping[str, Any]) -> Message:
     """The reply as later turns send it: as the server wrote it, without fields that only say "none"."""
     kept = {key: value for key, value in message.items() if value is not None}
     return {"role": "assistant", "content": message.get("content"), **copy.deepcopy(kept)}
-
-
-def volatile_text(volatile: Mapping[str, Any] | None) -> str:
-    """One ``name: value`` line per entry, in the order given."""
-    if not volatile:
-        return ""
-    return "\n".join(f"{name}: {value}" for name, value in volatile.items())
 
 
 def transcript_of(info: SessionInfo) -> Transcript:
@@ -148,7 +190,10 @@ def transcript_of(info: SessionInfo) -> Transcript:
     told = said is not None and sum(counts) <= len(said)
     rest = iter(said if said is not None and told else ())
     head = tuple(islice(rest, len(said or ()) - sum(counts))) if told else ()
-    transcript = Transcript(head, resumed=not told and info.kind != "raw")
+    schemas = {schema_name(schema): schema for schema in info.tools or ()}
+    added = {name for turn in info.turns for name in turn.tools or ()}
+    tools = tuple(schema for name, schema in schemas.items() if name not in added)
+    transcript = Transcript(head, tools=tools, resumed=not told and info.kind != "raw")
     for turn in info.turns:
         cost = {"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens}
         cache = CacheReport(**cost, computed_tokens=turn.computed_tokens, miss=turn.miss)
@@ -160,5 +205,6 @@ def transcript_of(info: SessionInfo) -> Transcript:
         )
         lost = lost_tokens(transcript.previous_prompt, cache)
         messages = tuple(islice(rest, turn.messages))
-        transcript.turns.append(TurnRecord(messages, Turn(usage=usage, cache=cache), lost))
+        new = tuple(schemas[name] for name in turn.tools or () if name in schemas)
+        transcript.turns.append(TurnRecord(messages, Turn(usage=usage, cache=cache), lost, new))
     return transcript

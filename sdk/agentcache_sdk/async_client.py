@@ -63,19 +63,37 @@ class AsyncClient:
         return self._transport.base_url
 
     # A plain function that returns a coroutine, so that the user's line is known even when a task runs it.
-    def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> Coroutine[Any, Any, Turn]:
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        volatile: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        **params: Any,
+    ) -> Coroutine[Any, Any, Turn]:
         """See ``Client.chat``."""
-        flight = ChatFlight(_calls.chat(messages, params), self._warnings, CallSite.here())
+        flight = ChatFlight(
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+        )
         return self._transport.drive(whole(flight))
 
-    def stream_chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> AsyncChatStream:
+    def stream_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        volatile: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        **params: Any,
+    ) -> AsyncChatStream:
         """See ``Client.stream_chat``."""
-        flight = ChatFlight(_calls.chat(messages, params), self._warnings, CallSite.here())
+        flight = ChatFlight(
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+        )
         return AsyncChatStream(self._transport, flight)
 
-    async def complete(self, prompt: str | Sequence[Any], **params: Any) -> Turn:
+    async def complete(self, prompt: str | Sequence[Any], *, timeout: float | None = None, **params: Any) -> Turn:
         """See ``Client.complete``."""
-        return await self._transport.run(_calls.complete(prompt, params))
+        return await self._transport.run(_calls.complete(prompt, params, timeout))
 
     def session(
         self,
@@ -89,23 +107,39 @@ class AsyncClient:
         prompt: str | Sequence[int] | None = None,
         metadata: Mapping[str, Any] | None = None,
         from_snapshot: str | None = None,
+        pad: Pad = "off",
+        min_tokens_lost: int | None = None,
     ) -> AsyncSession:
         """See ``Client.session``."""
-        given = SessionArguments(system, tools, ttl, model, ignore, messages, prompt, metadata, from_snapshot)
+        given = SessionArguments(
+            system, tools, ttl, model, ignore, messages, prompt, metadata, from_snapshot, pad=pad,
+            min_tokens_lost=min_tokens_lost,
+        )  # fmt: skip
         return self._session(given, CallSite.here())
 
-    def resume(self, session_id: str, *, ignore: str | Iterable[str] = ()) -> AsyncSession:
+    def resume(
+        self, session_id: str, *, tools: Sequence[Tool] | None = None, ignore: str | Iterable[str] = ()
+    ) -> AsyncSession:
         """See ``Client.resume``."""
-        return self._session(SessionArguments(session_id=session_id, ignore=ignore), CallSite.here())
+        return self._session(SessionArguments(tools=tools, session_id=session_id, ignore=ignore), CallSite.here())
 
     def restore(
-        self, name: str, *, ttl: str | float | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        tools: Sequence[Tool] | None = None,
+        ttl: str | float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ignore: str | Iterable[str] = (),
     ) -> AsyncSession:
         """See ``Client.restore``."""
-        return self._session(SessionArguments(from_snapshot=name, ttl=ttl, metadata=metadata), CallSite.here())
+        given = SessionArguments(tools=tools, ttl=ttl, ignore=ignore, metadata=metadata, from_snapshot=name)
+        return self._session(given, CallSite.here())
 
     def _session(self, given: SessionArguments, site: CallSite) -> AsyncSession:
-        return AsyncSession(self._transport, SessionCore.create(given.checked(), self._server, site))
+        return AsyncSession(
+            self._transport, SessionCore.create(given.checked(self._warnings.min_tokens_lost), self._server, site)
+        )
 
     async def prewarm(
         self,

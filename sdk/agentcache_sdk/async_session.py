@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from agentcache_sdk import _branches
+from agentcache_sdk._compaction import ASK, CompactInput, Compaction, compact
 from agentcache_sdk._core import SessionCore, Wait, WaitClock
 from agentcache_sdk._flights import SessionFlight, TurnInput, whole
+from agentcache_sdk._tool_drivers import AsyncToolDriver
+from agentcache_sdk._tool_loop import Callbacks, OnCall, OnDelta, OnResult, OnTurn, RunInput, RunResult
 from agentcache_sdk._transport import AsyncTransport
+from agentcache_sdk.alignment import Padding
 from agentcache_sdk.cache_warnings import CallSite
 from agentcache_sdk.report import SessionReport
 from agentcache_sdk.streams import AsyncChatStream
+from agentcache_sdk.tools import Tool
 from agentcache_sdk.types import Explanation, Pin, Snapshot, Turn
 
 
@@ -51,10 +57,11 @@ class AsyncSession:
         *,
         max_tokens: int | None = None,
         volatile: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
         **sampling: Any,
     ) -> Coroutine[Any, Any, Turn]:
         """See ``Session.send``."""
-        given = TurnInput(text, max_tokens, volatile, sampling)
+        given = TurnInput(text, max_tokens, volatile, sampling, timeout)
         return self._transport.drive(whole(SessionFlight(self._core, given, CallSite.here())))
 
     def stream(
@@ -63,11 +70,35 @@ class AsyncSession:
         *,
         max_tokens: int | None = None,
         volatile: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
         **sampling: Any,
     ) -> AsyncChatStream:
         """See ``Session.stream``."""
-        given = TurnInput(text, max_tokens, volatile, sampling)
+        given = TurnInput(text, max_tokens, volatile, sampling, timeout)
         return AsyncChatStream(self._transport, SessionFlight(self._core, given, CallSite.here()))
+
+    def run(
+        self,
+        text: str | None = None,
+        *,
+        max_turns: int = 8,
+        max_tokens: int | None = None,
+        volatile: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        on_turn: OnTurn | None = None,
+        on_call: OnCall | None = None,
+        on_result: OnResult | None = None,
+        on_delta: OnDelta | None = None,
+        on_error: Literal["tell", "raise"] = "tell",
+        **sampling: Any,
+    ) -> Coroutine[Any, Any, RunResult]:
+        """See ``Session.run``.  Tools and callbacks may be async; the calls of one turn run at the same time, plain
+        functions in threads.
+        """
+        first = TurnInput(text, max_tokens, volatile, sampling, timeout)
+        callbacks = Callbacks(on_turn, on_call, on_result, on_delta)
+        driver = AsyncToolDriver(self._transport, self._core, callbacks, CallSite.here())
+        return driver.run(RunInput(first, max_turns, on_error).checked())
 
     def tool_result(self, call_id: str, content: Any) -> None:
         """See ``Session.tool_result``."""
@@ -79,12 +110,27 @@ class AsyncSession:
 
     async def fork(self, n: int = 1, *, at_turn: int | None = None) -> tuple[AsyncSession, ...]:
         """See ``Session.fork``."""
-        cores = await self._transport.drive(self._core.fork(n, at_turn))
+        cores = await self._transport.drive(_branches.fork(self._core, n, at_turn))
         return tuple(AsyncSession(self._transport, core) for core in cores)
 
     async def rollback(self, to_turn: int) -> None:
         """See ``Session.rollback``."""
-        await self._transport.drive(self._core.rollback(to_turn))
+        await self._transport.drive(_branches.rollback(self._core, to_turn))
+
+    async def adopt(self, fork: AsyncSession) -> None:
+        """See ``Session.adopt``."""
+        await self._transport.drive(_branches.adopt(self._core, fork._core))
+
+    def add_tools(self, *tools: Tool) -> None:
+        """See ``Session.add_tools``."""
+        self._core.add_tools(tools)
+
+    def compact(
+        self, summary: str | None = None, *, keep_turns: int = 1, ask: str = ASK, max_tokens: int = 256
+    ) -> Coroutine[Any, Any, Compaction]:
+        """See ``Session.compact``."""
+        given = CompactInput(summary, keep_turns, ask, max_tokens, CallSite.here())
+        return self._transport.drive(compact(self._core, given))
 
     def mark(self) -> int:
         """See ``Session.mark``."""
@@ -109,6 +155,11 @@ class AsyncSession:
     def report(self) -> SessionReport:
         """See ``Session.report``."""
         return self._core.report()
+
+    @property
+    def padding(self) -> Padding | None:
+        """See ``Session.padding``."""
+        return self._core.padding
 
     @property
     def messages(self) -> tuple[dict[str, Any], ...]:

@@ -66,23 +66,45 @@ class Client:
         """Root of the server's routes, without ``/v1``."""
         return self._transport.base_url
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> Turn:
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        volatile: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        **params: Any,
+    ) -> Turn:
         """One chat completion.  ``params`` are fields of the request; ``tools`` may hold plain functions.
+
+        Args:
+            volatile: what changes from call to call, written behind everything else; see ``Session.send``.
+            timeout: seconds of silence for this call; default: the client's; ``math.inf`` waits for ever.
 
         Raises:
             AgentCacheError: see ``agentcache_sdk.errors``.
         """
-        flight = ChatFlight(_calls.chat(messages, params), self._warnings, CallSite.here())
+        flight = ChatFlight(
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+        )
         return self._transport.drive(whole(flight))
 
-    def stream_chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> ChatStream:
+    def stream_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        volatile: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        **params: Any,
+    ) -> ChatStream:
         """``chat`` as a stream: a context manager to iterate for text, whose ``result()`` is the turn."""
-        flight = ChatFlight(_calls.chat(messages, params), self._warnings, CallSite.here())
+        flight = ChatFlight(
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+        )
         return ChatStream(self._transport, flight)
 
-    def complete(self, prompt: str | Sequence[Any], **params: Any) -> Turn:
+    def complete(self, prompt: str | Sequence[Any], *, timeout: float | None = None, **params: Any) -> Turn:
         """A completion of a text, of token ids, or of a list of either (then see ``turn.choices``)."""
-        return self._transport.run(_calls.complete(prompt, params))
+        return self._transport.run(_calls.complete(prompt, params, timeout))
 
     def session(
         self,
@@ -96,6 +118,8 @@ class Client:
         prompt: str | Sequence[int] | None = None,
         metadata: Mapping[str, Any] | None = None,
         from_snapshot: str | None = None,
+        pad: Pad = "off",
+        min_tokens_lost: int | None = None,
     ) -> Session:
         """A conversation, held by the server where it can; opened by ``with``, by ``open()`` or by its first use.
 
@@ -109,31 +133,50 @@ class Client:
             prompt: text or token ids: a raw session without messages, continued as it stands by ``send``.
             metadata: notes of your own, which the server keeps with the session.
             from_snapshot: name of a snapshot to begin with; see ``restore``.
+            pad: ``"system"`` fills the system text up, so that what all such sessions share ends with a page; see
+                ``Session.padding``.
+            min_tokens_lost: findings that cost fewer tokens are not warned about; default: the client's.
 
         Raises:
             TypeError, ValueError: an argument is wrong, or excludes another.
         """
-        given = SessionArguments(system, tools, ttl, model, ignore, messages, prompt, metadata, from_snapshot)
+        given = SessionArguments(
+            system, tools, ttl, model, ignore, messages, prompt, metadata, from_snapshot, pad=pad,
+            min_tokens_lost=min_tokens_lost,
+        )  # fmt: skip
         return self._session(given, CallSite.here())
 
-    def resume(self, session_id: str, *, ignore: str | Iterable[str] = ()) -> Session:
+    def resume(
+        self, session_id: str, *, tools: Sequence[Tool] | None = None, ignore: str | Iterable[str] = ()
+    ) -> Session:
         """A session that the server holds, by its ``id``: in another process, or after this one was restarted.
+
+        ``tools``: the functions behind the session's tools, for ``run``; those that it does not have are added to it.
 
         Opened by ``with``, by ``open()`` or by its first use; that raises ``NotFound`` when there is no such session.
         """
-        return self._session(SessionArguments(session_id=session_id, ignore=ignore), CallSite.here())
+        return self._session(SessionArguments(tools=tools, session_id=session_id, ignore=ignore), CallSite.here())
 
     def restore(
-        self, name: str, *, ttl: str | float | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        tools: Sequence[Tool] | None = None,
+        ttl: str | float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ignore: str | Iterable[str] = (),
     ) -> Session:
-        """A new session that begins as the snapshot ``name`` was taken.
+        """A new session that begins as the snapshot ``name`` was taken.  ``tools``: see ``resume``.
 
         Opened by ``with``, by ``open()`` or by its first use; that raises ``NotFound`` when there is no such snapshot.
         """
-        return self._session(SessionArguments(from_snapshot=name, ttl=ttl, metadata=metadata), CallSite.here())
+        given = SessionArguments(tools=tools, ttl=ttl, ignore=ignore, metadata=metadata, from_snapshot=name)
+        return self._session(given, CallSite.here())
 
     def _session(self, given: SessionArguments, site: CallSite) -> Session:
-        return Session(self._transport, SessionCore.create(given.checked(), self._server, site))
+        return Session(
+            self._transport, SessionCore.create(given.checked(self._warnings.min_tokens_lost), self._server, site)
+        )
 
     def prewarm(
         self,

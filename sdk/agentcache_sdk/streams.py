@@ -46,7 +46,10 @@ class ChatStream:
         with ExitStack() as stack:
             flight = stack.enter_context(self._flight)
             call = _calls.streamed(self._transport.drive(flight.prepare()))
-            response = self._transport.open(call)
+            try:
+                response = self._transport.open(call)
+            except AgentCacheError as error:
+                response = self._transport.open(_calls.streamed(self._transport.drive(flight.recover(error))))
             stack.callback(response.close)
             self._open = stack.pop_all()
         self._pieces = response.iter_bytes()
@@ -133,7 +136,12 @@ class AsyncChatStream:
         async with AsyncExitStack() as stack:
             flight = stack.enter_context(self._flight)
             call = _calls.streamed(await self._transport.drive(flight.prepare()))
-            response = await self._transport.open(call)
+            try:
+                response = await self._transport.open(call)
+            except AgentCacheError as error:
+                response = await self._transport.open(
+                    _calls.streamed(await self._transport.drive(flight.recover(error)))
+                )
             stack.push_async_callback(response.aclose)
             self._open = stack.pop_all()
         self._pieces = response.aiter_bytes()

@@ -7,10 +7,12 @@ the same tokens in every process.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 Tool = Union[Callable[..., Any], Mapping[str, Any]]  # noqa: UP007  evaluated at run time on Python 3.10
@@ -36,7 +38,7 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
     >>> tool_schema(read_file)["function"]["parameters"]["required"]
     ['path']
     """
-    name = getattr(function, "__name__", type(function).__name__)
+    name = _name(function)
     parameters = _parameters_schema(name, function)
     described = {"name": name, "description": _first_paragraph(function), "parameters": parameters}
     return {"type": "function", "function": {key: value for key, value in described.items() if value != ""}}
@@ -58,7 +60,7 @@ def tool_schemas(tools: Iterable[Tool]) -> list[dict[str, Any]]:
             schema = tool_schema(tool)
         else:
             raise TypeError(f"tools: got {tool!r}, expected a function or an OpenAI tool schema")
-        name = str(schema.get("function", {}).get("name", schema))
+        name = schema_name(schema)
         if name in names:
             raise ValueError(f"tools: two tools are called {name!r}")
         names.add(name)
@@ -66,7 +68,79 @@ def tool_schemas(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     return schemas
 
 
+class BadArguments(ValueError):  # noqa: N818  it is told to a model, which made them
+    """The arguments of a call do not fit the function's parameters; the message says which and why."""
+
+
+def bound_arguments(function: Callable[..., Any], arguments: str) -> dict[str, Any]:
+    """Keyword arguments for ``function`` out of the JSON text of a call, checked and converted by the parameters' types.
+
+    Raises:
+        BadArguments: not JSON, or not what the parameters take.
+    """
+    name = _name(function)
+    model = _parameters_model(name, function)
+    try:
+        given = json.loads(arguments or "{}")
+    except ValueError as error:
+        raise BadArguments(f"{name}: the arguments are not JSON: {error}") from None
+    aliases = {str(field.alias): key for key, field in model.model_fields.items()}
+    if not isinstance(given, dict):
+        raise BadArguments(f"{name}: the arguments must be a JSON object, got {arguments[:120]}")
+    if unknown := [key for key in given if key not in aliases]:
+        raise BadArguments(f"{name}: got unknown argument {unknown[0]!r}, expected {', '.join(aliases) or 'none'}")
+    try:
+        # From text again: what JSON cannot tell apart (a tuple, a date, bytes) is accepted as a schema says.
+        checked = model.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        raise BadArguments(f"{name}: {'; '.join(problems)}") from None
+    return {alias: getattr(checked, key) for alias, key in aliases.items() if alias in given}
+
+
+@dataclass(frozen=True)
+class ToolSet:
+    """The tools of a session: what the model is told, and what runs when it calls.
+
+    Attributes:
+        schemas: in the order given.
+        functions: by name; a tool that was given as a schema has none.
+    """
+
+    schemas: tuple[dict[str, Any], ...] = ()
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool]) -> ToolSet:
+        """
+        Raises:
+            TypeError, ValueError: see ``tool_schemas``.
+        """
+        given = list(tools)
+        functions = {_name(tool): tool for tool in given if callable(tool)}
+        return cls(tuple(tool_schemas(given)), functions)
+
+
+def schema_name(schema: Mapping[str, Any]) -> str:
+    """What the model calls a tool."""
+    return str(schema.get("function", {}).get("name", schema))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
 def _parameters_schema(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        schema = _parameters_model(name, function).model_json_schema(by_alias=True)
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise TypeError(f"{name}: a parameter's type has no JSON schema: {str(error).splitlines()[0]}") from error
+    schema = _without_titles(schema)
+    ordered = {"type": "object", "properties": schema.pop("properties", {})}
+    return ordered | {key: schema[key] for key in ("required", "$defs") if key in schema}
+
+
+def _parameters_model(name: str, function: Callable[..., Any]) -> type[BaseModel]:
     # Fields are numbered and carry the parameter's name as alias: any parameter name is then a legal field,
     # including those that start with an underscore or shadow a method of pydantic's.
     fields: dict[str, Any] = {}
@@ -79,13 +153,9 @@ def _parameters_schema(name: str, function: Callable[..., Any]) -> dict[str, Any
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[f"p{index}"] = (_described(hints[parameter.name]), Field(default, alias=parameter.name))
     try:
-        model = create_model(name, __config__=ConfigDict(arbitrary_types_allowed=False), **fields)
-        schema = model.model_json_schema(by_alias=True)
+        return create_model(name, __config__=ConfigDict(arbitrary_types_allowed=False), **fields)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise TypeError(f"{name}: a parameter's type has no JSON schema: {str(error).splitlines()[0]}") from error
-    schema = _without_titles(schema)
-    ordered = {"type": "object", "properties": schema.pop("properties", {})}
-    return ordered | {key: schema[key] for key in ("required", "$defs") if key in schema}
 
 
 def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:

@@ -247,6 +247,7 @@ class Snapshot(Wire):
 
     name: str
     tokens: int | None = None
+    turns: int | None = None
 
 
 class SessionTurn(Wire):
@@ -258,6 +259,8 @@ class SessionTurn(Wire):
     computed_tokens: int | None = None
     completion_tokens: int = 0
     miss: Miss | None = None
+    tools: list[str] | None = None
+    """Names of the tools that it added."""
 
 
 class SessionInfo(Wire):
@@ -275,6 +278,8 @@ class SessionInfo(Wire):
     metadata: dict[str, Any] | None = None
     messages: list[dict[str, Any]] | None = Field(None, repr=False)
     """All that was said, where the server was asked for it."""
+    tools: list[dict[str, Any]] | None = Field(None, repr=False)
+    """All tools, those that turns added included, where the server was asked for what was said."""
     text: str | None = Field(None, repr=False)
     """The same, of a raw session."""
 

@@ -309,7 +309,9 @@ def test_the_report_shows_what_each_turn_cost_and_why(
     assert row.computed == second.cache.computed_tokens
     printed = str(report)
     assert "\x1b" not in printed
-    assert "evicted: pages were needed" in printed
+    assert "AC801 evicted: pages were needed" in printed
+    assert row.fix and row.fix.split()[0] in printed
+    assert report.sent == first.usage.prompt_tokens + second.usage.prompt_tokens and report.lost == row.lost
     assert f"{first.usage.prompt_tokens - 16:,}" in printed
 
 
