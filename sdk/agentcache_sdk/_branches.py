@@ -43,7 +43,7 @@ def _twin(core: SessionCore, transcript: Transcript, session_id: str | None) -> 
     fresh = SessionCore(core.options, core.server, transcript, core.sink.copy(), core.clock)
     return replace(
         fresh, id=session_id, opened=True, raw=core.raw, family=core.family, functions=dict(core.functions),
-        padding=core.padding, kept=core.kept,
+        padding=core.padding, kept=core.kept, head_tokens=core.head_tokens,
     )  # fmt: skip
 
 

@@ -96,9 +96,8 @@ def compact(core: SessionCore, given: CompactInput) -> Steps[Compaction]:
         if tokens is not None and after.preface:  # the first turn brings it along
             told: Tokens = yield tokenize(after.preface, None, None)
             tokens += told.count
-        done = Compaction(
-            cut, len(before.turns) - cut, summary, _tokens(before), tokens, computed, _recomputed(before, tokens)
-        )
+        again = None if tokens is None or core.head_tokens is None else max(0, tokens - core.head_tokens)
+        done = Compaction(cut, len(before.turns) - cut, summary, _tokens(before), tokens, computed, again)
         with core.lock:
             core.kept = None
             core.transcript = replace(after, notes=(*before.notes, str(done)))
@@ -162,10 +161,3 @@ def _remade(core: SessionCore, after: Transcript) -> Steps[SessionInfo | None]:
 
 def _tokens(transcript: Transcript) -> int:
     return transcript.turns[-1].turn.usage.total_tokens if transcript.turns else 0
-
-
-def _recomputed(before: Transcript, tokens_after: int | None) -> int | None:
-    aligned = before.turns[-1].turn.cache.alignment if before.turns else None
-    if tokens_after is None or aligned is None or aligned.static_tokens is None:
-        return None
-    return max(0, tokens_after - aligned.static_tokens)

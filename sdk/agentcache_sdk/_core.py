@@ -92,6 +92,7 @@ class SessionCore:
         kept: the newest snapshot of it.
         functions: what runs when the model calls a tool, by name.
         padding: what its static part was filled up with, where that was asked for.
+        head_tokens: of what every turn begins with, where this client made the session.
     """
 
     options: SessionOptions
@@ -108,6 +109,7 @@ class SessionCore:
     kept: Kept | None = None
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     padding: Padding | None = None
+    head_tokens: int | None = None
     waits: list[Wait] = field(default_factory=list)
     state: SessionState = SessionState.IDLE
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -151,7 +153,10 @@ class SessionCore:
             if wanted:
                 self.opened = True
                 self.id = None if info is None else info.id
-                if info is not None and (self.options.session_id or self.options.from_snapshot):
+                taken_up = self.options.session_id or self.options.from_snapshot
+                if info is not None and not taken_up:
+                    self.head_tokens = info.tokens
+                if info is not None and taken_up:
                     self.transcript = transcript_of(info)
                     self.raw = info.kind == "raw"
                     self.transcript.add_tools(self.options.tools.schemas)
