@@ -1,10 +1,11 @@
 """The static part of an agent's prompts, measured with the server's own template and tokenizer.
 
-Static is what every conversation with one system text and one list of tools begins with, up to the first user text.  Two
-renderings that differ only in that text have exactly this part in common::
+Static is what every conversation with one system text and one list of tools begins with, up to the first user text.
+Renderings that differ only in that text have exactly this part in common::
 
-    [ system text, tools, role markers ... )I have a question. ...
+    [ system text, tools, role markers ... )What ...
     [ system text, tools, role markers ... )7 files ...
+    [ system text, tools, role markers ... )(see ...
     [ static ............................. )
 """
 
@@ -21,8 +22,9 @@ from agentcache_sdk.errors import APIError
 from agentcache_sdk.types import Model, Tokens
 
 Message = Mapping[str, Any]
-USER_TEXTS = ("I have a question.", "7 files")
-"""Nothing is common to their beginnings, and a blank before them merges with the first one in nearly every vocabulary."""
+USER_TEXTS = ("What is this?", "7 files", "(see below)")
+"""A word, a digit and a sign: where a template writes no control token before the user's text, one of them merges with what
+stands there if anything does, and the static part ends before it."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,12 @@ def beside(tools: Sequence[Mapping[str, Any]] | None, model: str | None, **more:
 
 def static_part(head: Prompt) -> Steps[StaticPart]:
     """What all conversations that begin with ``head`` and go on with a user's text have in common."""
-    first, second = USER_TEXTS
-    one = yield from head.said(first).ids()
-    other = yield from head.said(second).ids()
-    return parted(one, other)
-
-
-def parted(one: Sequence[int], other: Sequence[int]) -> StaticPart:
-    common = common_length(one, other)
-    return StaticPart(tuple(one[:common]), (tuple(one[common:]), tuple(other[common:])))
+    prompts: list[list[int]] = []
+    for text in USER_TEXTS:
+        ids = yield from head.said(text).ids()
+        prompts.append(ids)
+    common = min(common_length(prompts[0], other) for other in prompts[1:])
+    return StaticPart(tuple(prompts[0][:common]), tuple(tuple(ids[common:]) for ids in prompts))
 
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int:
