@@ -54,9 +54,9 @@ class LiveServer:
 
 
 @contextmanager
-def live_engine(engine: Any, settings: Settings) -> Iterator[LiveServer]:
-    """Serve ``engine``, which must not be started yet."""
-    listener = listen("127.0.0.1", 0)
+def live_engine(engine: Any, settings: Settings, port: int = 0) -> Iterator[LiveServer]:
+    """Serve ``engine``, which must not be started yet, on a free port unless one is given."""
+    listener = listen("127.0.0.1", port)
     server = Server(create_app(engine, settings), settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -77,7 +77,7 @@ def live_engine(engine: Any, settings: Settings) -> Iterator[LiveServer]:
 
 
 @contextmanager
-def live_server(model_folder: Path | str, **settings: Any) -> Iterator[LiveServer]:
+def live_server(model_folder: Path | str, port: int = 0, **settings: Any) -> Iterator[LiveServer]:
     """Load ``model_folder`` on the CPU in float32 and serve it; ``settings`` are fields of ``Settings``.
 
     With several API keys the operator's is "operator", unless ``admin_keys`` are given.
@@ -88,7 +88,7 @@ def live_server(model_folder: Path | str, **settings: Any) -> Iterator[LiveServe
     if len(settings.get("api_keys", ())) > 1:
         chosen.setdefault("admin_keys", ("operator",))
     built = Settings(model=str(model_folder), **chosen)
-    with live_engine(build_engine(built), built) as server:
+    with live_engine(build_engine(built), built, port) as server:
         yield server
 
 

@@ -43,7 +43,7 @@ def _twin(core: SessionCore, transcript: Transcript, session_id: str | None) -> 
     fresh = SessionCore(core.options, core.server, transcript, core.sink.copy(), core.clock)
     return replace(
         fresh, id=session_id, opened=True, raw=core.raw, family=core.family, functions=dict(core.functions),
-        padding=core.padding, kept=core.kept, head_tokens=core.head_tokens,
+        padding=core.padding, kept=core.kept, head_tokens=core.head_tokens, notes=core.notes,
     )  # fmt: skip
 
 
@@ -86,4 +86,5 @@ def adopt(core: SessionCore, other: SessionCore) -> Steps[None]:
             core.functions = {**core.functions, **other.functions}
             core.waits += other.waits
             core.kept = other.kept
+            core.notes += tuple(note for note in other.notes if note not in core.notes)
             other.state, other.id, other.transcript = SessionState.CLOSED, None, other.transcript.kept(None)

@@ -100,7 +100,8 @@ def compact(core: SessionCore, given: CompactInput) -> Steps[Compaction]:
         done = Compaction(cut, len(before.turns) - cut, summary, _tokens(before), tokens, computed, again)
         with core.lock:
             core.kept = None
-            core.transcript = replace(after, notes=(*before.notes, str(done)))
+            core.transcript = after
+            core.notes += (str(done),)
         return done
 
 
@@ -138,7 +139,7 @@ def _compacted(before: Transcript, cut: int, summary: str) -> Transcript:
         pending=list(before.pending),
         new_tools=(*added, *before.new_tools),
         preface=preface,
-        past=before.report().rows,
+        past=before.report(()).rows,
         beginning="AC403 compacted: what stayed was computed again, once",
     )
 

@@ -92,6 +92,7 @@ class SessionCore:
         kept: the newest snapshot of it.
         functions: what runs when the model calls a tool, by name.
         padding: what its static part was filled up with, where that was asked for.
+        notes: what happened besides turns, for the report.
         head_tokens: of what every turn begins with, where this client made the session.
     """
 
@@ -110,6 +111,7 @@ class SessionCore:
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     padding: Padding | None = None
     head_tokens: int | None = None
+    notes: tuple[str, ...] = ()
     waits: list[Wait] = field(default_factory=list)
     state: SessionState = SessionState.IDLE
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -174,7 +176,7 @@ class SessionCore:
         with self.lock:
             self.padding = padding
             self.transcript.head = tuple(padding.head)
-            self.transcript.notes += (str(padding),)
+            self.notes += (str(padding),)
 
     def fields(self) -> dict[str, Any]:
         """The body that makes this session on the server."""
@@ -261,7 +263,7 @@ class SessionCore:
             raise error
         with self.lock:
             self.id, self.unsettled = info.id, False
-            self.transcript.notes += (
+            self.notes += (
                 f"turn {turns}: the server had lost the session; it goes on from the snapshot {kept.name!r}",
             )
 
@@ -363,7 +365,7 @@ class SessionCore:
 
     def report(self) -> SessionReport:
         with self.lock:
-            return self.transcript.report()
+            return self.transcript.report(self.notes)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -49,7 +49,6 @@ class Transcript:
     """What the first turn's user message begins with: what is left of turns that a compaction dropped."""
     past: tuple[ReportRow, ...] = ()
     """Rows of turns that a compaction dropped."""
-    notes: tuple[str, ...] = ()
     beginning: str | None = None
     """Why the first turn finds little cached, where that is known better than by the server."""
     resumed: bool = False
@@ -155,7 +154,7 @@ class Transcript:
             raise ValueError(f"got turn {turns}, expected between 0 and {len(self.turns)} (how many turns are kept)")
         return replace(self, turns=self.turns[:turns], pending=[], new_tools=())
 
-    def report(self) -> SessionReport:
+    def report(self, notes: tuple[str, ...]) -> SessionReport:
         rows = [*self.past]
         for index, record in enumerate(self.turns):
             cache = record.turn.cache
@@ -164,7 +163,7 @@ class Transcript:
             if not index and self.beginning:
                 why, fix = self.beginning, ""
             rows.append(ReportRow(index, prompt, cache.cached_tokens, cache.computed_tokens, record.lost, why, fix))
-        return SessionReport(tuple(rows), self.notes)
+        return SessionReport(tuple(rows), notes)
 
 
 def _why(cache: CacheReport, later: bool) -> tuple[str, str]:
