@@ -136,8 +136,10 @@ def _parameters_schema(name: str, function: Callable[..., Any]) -> dict[str, Any
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise TypeError(f"{name}: a parameter's type has no JSON schema: {str(error).splitlines()[0]}") from error
     schema = _without_titles(schema)
+    # A call with other arguments is refused, and a grammar made from a schema that allows them would let a model write them.
+    schema["additionalProperties"] = False
     ordered = {"type": "object", "properties": schema.pop("properties", {})}
-    return ordered | {key: schema[key] for key in ("required", "$defs") if key in schema}
+    return ordered | {key: schema[key] for key in ("required", "additionalProperties", "$defs") if key in schema}
 
 
 def _parameters_model(name: str, function: Callable[..., Any]) -> type[BaseModel]:

@@ -198,7 +198,8 @@ def test_a_function_becomes_a_schema() -> None:
     assert list(function) == ["name", "description", "parameters"]
     assert (function["name"], function["description"]) == ("patch", "Change a file in place.")
     parameters = function["parameters"]
-    assert list(parameters) == ["type", "properties", "required", "$defs"]
+    assert list(parameters) == ["type", "properties", "required", "additionalProperties", "$defs"]
+    assert parameters["additionalProperties"] is False
     assert parameters["required"] == ["path", "edits"]
     assert parameters["properties"] == {
         "path": {"description": "file to change", "type": "string"},
@@ -259,7 +260,12 @@ def test_methods_lambdas_without_text_and_callables_work() -> None:
 
     assert tool_schema(Shell().run)["function"] == {
         "name": "run",
-        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "string"}},
+            "required": ["command"],
+            "additionalProperties": False,
+        },
     }
     assert tool_schema(Shell())["function"]["name"] == "Shell"
 
