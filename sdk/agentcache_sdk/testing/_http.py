@@ -97,7 +97,7 @@ def parse_body(content: bytes) -> dict[str, Any]:
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise Refusal(400, "the body is not a JSON object", code="invalid_json")
+        raise Refusal(400, "the body is not a JSON object", param="body", code="invalid_json")
     return {key: value for key, value in body.items() if value is not None}
 
 
@@ -152,5 +152,5 @@ def check_messages(messages: Any, *, least: int = 1) -> list[dict[str, Any]]:
     for index, message in enumerate(messages):
         if message.get("role") not in roles:
             expected = f"expected one of {', '.join(roles)}"
-            raise bad_field("messages", f"messages[{index}].role: got {message.get('role')!r}, {expected}")
+            raise bad_field(f"messages[{index}].role", f"got {message.get('role')!r}, {expected}")
     return messages

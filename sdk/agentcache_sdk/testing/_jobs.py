@@ -100,7 +100,8 @@ def _turn(state: State, asked: Asked, *, chat: bool) -> Job:
         raise bad_field("session", "got a raw session, which goes on through /v1/completions")
     if not session.raw and not chat:
         raise bad_field("session", "got a session of messages, which goes on through /v1/chat/completions")
-    job = Job(asked, chat, session.root, session=session, source="transcript" if session.turns else "template")
+    known = session.ids if session.raw else session.turns
+    job = Job(asked, chat, session.root, session=session, source="transcript" if known else "template")
     request = _chat_turn(state, job, session) if chat else _raw_turn(job, session)
     if session.in_flight:
         raise busy(session.id)

@@ -75,7 +75,7 @@ def render(messages: Sequence[Message], tools: Sequence[Any] | None, memory: Rep
     for message in messages:
         role = str(message.get("role"))
         if role == NEW_TOOLS:
-            _add(prompt, Span(0, None, "tools"), "system", [], message["tools"])
+            _add(prompt, Span(0, index, f"messages[{index}].content"), "system", [], message["tools"])
             continue
         part = "tool_calls" if message.get("tool_calls") and not content_of(message) else "content"
         path = f"messages[{index}].{part}"

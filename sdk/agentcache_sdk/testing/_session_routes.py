@@ -24,11 +24,11 @@ def session_route(state: State, asked: Asked) -> Answer:
         Refusal: there is no such session or route, or the body is wrong.
     """
     parts = asked.path.split("/")[3:]
+    if not parts and asked.method == "GET":
+        owned = state.store.of(asked.owner)
+        return Answer({"object": "list", "data": [_info(state, session) for session in owned]})
     whole = _wants_messages(asked.query)
     if not parts:
-        if asked.method == "GET":
-            owned = state.store.of(asked.owner)
-            return Answer({"object": "list", "data": [_info(state, session) for session in owned]})
         return Answer(_told(state, _create(state, asked), whole))
     if len(parts) == 1:
         session = state.store.get(parts[0], asked.owner, use=asked.method == "DELETE")
@@ -105,11 +105,12 @@ def _told(state: State, session: HeldSession, whole: bool) -> dict[str, Any]:
 
 
 def _tokens(state: State, session: HeldSession) -> list[int]:
-    """The transcript, without what a next reply would follow."""
+    """The transcript, without what would end its last reply or begin the next one."""
     if session.raw:
         return session.ids
     prompt: Prompt = render(session.entries, session.tools, state.memory)
-    return prompt.tokens[: prompt.spans[-1].end if prompt.spans else 0]
+    end = prompt.spans[-1].end if prompt.spans else 0
+    return prompt.tokens[: end - 1 if session.turns else end]
 
 
 def _explain(state: State, session: HeldSession, _: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +186,9 @@ def _unpin(state: State, session: HeldSession, _: dict[str, Any]) -> dict[str, A
 
 
 def _snapshot(state: State, session: HeldSession, body: dict[str, Any]) -> dict[str, Any]:
-    name = _name(body.get("name"), "name")
+    if "name" not in body:
+        raise bad_field("name", "missing, expected 1 to 64 of the characters A-Z a-z 0-9 . _ -", "missing_field")
+    name = _name(body["name"], "name")
     state.store.snapshot(session, name)
     tokens = len(_tokens(state, session))
     return {"name": name, "session": session.id, "tokens": tokens, "turns": len(session.turns)}
