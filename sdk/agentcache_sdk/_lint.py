@@ -11,14 +11,14 @@ A place in a message becomes a token by changing the character there and renderi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agentcache_sdk import _calls
 from agentcache_sdk._calls import Steps
 from agentcache_sdk._codes import code_name
-from agentcache_sdk._findings import volatile_findings
+from agentcache_sdk._look import ClientLook
 from agentcache_sdk._session_calls import is_missing_route
 from agentcache_sdk._static import Prompt, beside, common_length, leading_system, served_model, static_part
 from agentcache_sdk.alignment import LintResult
@@ -69,17 +69,11 @@ class Request:
         return Prompt(self.messages, beside(self.tools, self.options.get("model"), **rendered))
 
 
-Look = Callable[[Request], Iterable[Finding]]
-"""What a client sees in a request without a tokenizer."""
-
-
-def first_look(request: Request) -> Iterable[Finding]:
-    """What looks volatile in a request that nothing is known before."""
-    return volatile_findings(request.messages, whole_history=True)
-
-
-def linted(given: LintInput, look: Look) -> Steps[LintResult]:
+def linted(given: LintInput, look: ClientLook) -> Steps[LintResult]:
     """Findings of one request.  Nothing is generated, and neither side keeps anything of it.
+
+    Args:
+        look: what the client knows of the requests that it sent; what only an answer could confirm is left out.
 
     Raises:
         AgentCacheError: the server cannot tokenise, cannot be reached, or refuses the request.
@@ -93,12 +87,13 @@ def linted(given: LintInput, look: Look) -> Steps[LintResult]:
         raise AgentCacheError("lint: this server does not tokenise (it has no /tokenize)") from error
 
 
-def _linted(request: Request, look: Look) -> Steps[LintResult]:
+def _linted(request: Request, look: ClientLook) -> Steps[LintResult]:
     served = yield from served_model(request.options.get("model"))
     page_size = None if served is None else served.page_size
     ids = yield from request.prompt.ids()
     findings: list[Finding] = []
-    for finding in look(request):
+    # A glance is only remembered when its request is sent.
+    for finding in look.glance(request.messages, request.tools, request.options).findings:
         placed = finding
         if len(findings) < _PLACES:
             placed = yield from _placed(finding, request, ids, page_size)
@@ -184,15 +179,27 @@ def _with(value: Any, keys: Sequence[str | int], change: Callable[[Any], Any]) -
 
 
 def _other(value: Any, char: int) -> Any:
-    """``value`` with another character at ``char``; of an object or a list, with other texts in it."""
+    """``value`` with another character at ``char``, counted through the texts of parts; of an object, with other texts."""
     if isinstance(value, str):
         char = min(char, max(0, len(value) - 1))
         return value[:char] + _another(value[char : char + 1]) + value[char + 1 :]
     if isinstance(value, Mapping):
         return {key: item if key in _SHAPE else _other(item, 0) for key, item in value.items()}
     if isinstance(value, list):
-        return [_other(item, 0) for item in value]
+        return _other_part(value, char) if _is_parts(value) else [_other(item, 0) for item in value]
     return value
+
+
+def _is_parts(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in value)
+
+
+def _other_part(parts: list[dict[str, Any]], char: int) -> list[dict[str, Any]]:
+    place = next(
+        (i for i in range(len(parts)) if char < sum(len(part["text"]) for part in parts[: i + 1])), len(parts) - 1
+    )
+    char -= sum(len(part["text"]) for part in parts[:place])
+    return [*parts[:place], {**parts[place], "text": _other(parts[place]["text"], char)}, *parts[place + 1 :]]
 
 
 def _another(character: str) -> str:

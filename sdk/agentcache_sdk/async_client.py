@@ -10,7 +10,8 @@ import httpx
 from agentcache_sdk import _calls, _session_calls
 from agentcache_sdk._core import ServerAbility, SessionCore
 from agentcache_sdk._flights import ChatFlight, whole
-from agentcache_sdk._lint import LintInput, first_look, linted
+from agentcache_sdk._lint import LintInput, linted
+from agentcache_sdk._look import ClientLook
 from agentcache_sdk._options import SessionArguments
 from agentcache_sdk._prewarm import Beginning, Pad, prewarmed
 from agentcache_sdk._retry import RetryPolicy
@@ -158,7 +159,7 @@ class AsyncClient:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] | None = None, **options: Any
     ) -> LintResult:
         """See ``Client.lint``."""
-        return await self._transport.drive(linted(LintInput(messages, tools, options), first_look))
+        return await self._transport.drive(linted(LintInput(messages, tools, options), ClientLook()))
 
     async def sessions(self) -> list[SessionInfo]:
         """See ``Client.sessions``."""

@@ -10,7 +10,8 @@ import httpx
 from agentcache_sdk import _calls, _session_calls
 from agentcache_sdk._core import ServerAbility, SessionCore
 from agentcache_sdk._flights import ChatFlight, whole
-from agentcache_sdk._lint import LintInput, first_look, linted
+from agentcache_sdk._lint import LintInput, linted
+from agentcache_sdk._look import ClientLook
 from agentcache_sdk._options import SessionArguments
 from agentcache_sdk._prewarm import Beginning, Pad, prewarmed
 from agentcache_sdk._retry import RetryPolicy
@@ -227,7 +228,7 @@ class Client:
         >>> result.clean, result.findings[0].code, result.findings[0].tokens_lost_kind
         (False, 'AC101', 'exact')
         """
-        return self._transport.drive(linted(LintInput(messages, tools, options), first_look))
+        return self._transport.drive(linted(LintInput(messages, tools, options), ClientLook()))
 
     def sessions(self) -> list[SessionInfo]:
         """The sessions that the server holds for this API key, oldest first."""

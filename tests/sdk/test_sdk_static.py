@@ -1,0 +1,234 @@
+"""The static part against real servers: padded sessions, prewarming, and what a request would lose."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import LiveServer, drain, live_server
+from saying import Saying, saying_server
+from static_kitchen import KEEPING, TOOL
+from tiny_folder import write_tiny_folder
+
+from agentcache_sdk import AgentCacheError, AsyncClient, Client, NotFound
+
+SYSTEM = (
+    "You are a careful agent. Read the file, run the tests, and say what is wrong with the parser. " * 3
+    + "Be exact, and answer with a patch."
+)
+IDS = {"temperature": 0, "return_token_ids": True, "max_tokens": 4}
+USERS = ("Fix the bug.", "7 tests fail.", "zebra")
+Messages = Sequence[Mapping[str, Any]]
+# What is measured here is warned about: that is tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore::agentcache_sdk.CacheWarning")
+
+
+@pytest.fixture(scope="module")
+def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Saying]:
+    """SmolLM2's own tokenizer and template, pages of 16."""
+    with saying_server(tmp_path_factory.mktemp("saying")) as saying:
+        saying.says("Yes.")
+        yield saying
+        drain(saying.server)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A tiny random model whose template writes the tools behind the system text, pages of 48."""
+    folder = tmp_path_factory.mktemp("tiny") / "tiny"
+    write_tiny_folder(folder)
+    (folder / "chat_template.jinja").write_text(KEEPING["tools behind the system text"], "utf-8")
+    with live_server(folder, page_size=48, num_pages=96, home=folder.parent) as server:
+        yield server
+        drain(server)
+
+
+@pytest.fixture(params=["smollm2's tokenizer", "tiny"])
+def server(request: pytest.FixtureRequest) -> LiveServer:
+    if request.param == "tiny":
+        return request.getfixturevalue("tiny")
+    return request.getfixturevalue("saying").server
+
+
+@pytest.fixture
+def client(server: LiveServer) -> Iterator[Client]:
+    with Client(server.url, timeout=30) as client:
+        client.flush_cache()
+        yield client
+
+
+def ids_of(turn: Any) -> list[int]:
+    ids: list[int] = turn.raw["prompt_token_ids"]
+    return ids
+
+
+def common(*prompts: Sequence[int]) -> int:
+    return next(
+        (i for i, tokens in enumerate(zip(*prompts, strict=False)) if len(set(tokens)) > 1), min(map(len, prompts))
+    )
+
+
+def static(client: Client, head: Messages, tools: Messages = ()) -> int:
+    """Of chat requests as they are really served."""
+    turns = [client.chat([*head, {"role": "user", "content": text}], tools=tools or None, **IDS) for text in USERS]
+    return common(*map(ids_of, turns))
+
+
+@pytest.mark.filterwarnings("error")
+def test_conversations_of_padded_sessions_share_whole_pages(client: Client) -> None:
+    page = client.models()[0].page_size or 0
+    for tools in ([], [TOOL]):
+        turns, prompts = [], []
+        for text in USERS:
+            with client.session(system=SYSTEM, tools=tools, pad="system") as session:
+                padding = session.padding
+                turns.append(session.send(text, **IDS))
+                turns.append(session.send("Go on.", **IDS))
+                report = str(session.report())
+            prompts += [ids_of(turn) for turn in turns[-2:]]
+            assert padding is not None and padding.page_size == page
+            assert str(padding) in " ".join(report.split())
+        assert padding.reason is None and padding.tokens > 0
+        assert common(*prompts) == padding.static_after == padding.static_before + padding.tokens
+        assert padding.static_after % page == 0
+        assert padding.static_before == static(client, [{"role": "system", "content": SYSTEM}], tools)
+        assert [turn.usage.cached_tokens for turn in turns[2::2]] == [padding.static_after] * (len(USERS) - 1)
+        assert all(turn.cache.partial_tokens == 0 for turn in turns[2::2])
+
+
+def test_padding_is_the_same_in_every_process_and_for_the_async_client(server: LiveServer, client: Client) -> None:
+    async def async_padding() -> Any:
+        async with AsyncClient(server.url, timeout=30) as twin, twin.session(SYSTEM, pad="system") as session:
+            return session.padding
+
+    with client.session(SYSTEM, pad="system") as session, Client(server.url, timeout=30) as other:
+        with other.session(SYSTEM, pad="system") as again:
+            assert again.padding == session.padding == asyncio.run(async_padding())
+        with other.session(pad="system") as without:
+            assert "no system text" in str(without.padding)
+
+
+def test_what_was_prewarmed_is_cached_to_its_very_end(client: Client) -> None:
+    head = [{"role": "system", "content": SYSTEM}]
+    for tools in ([], [TOOL]):
+        client.flush_cache()
+        warmed = client.prewarm(SYSTEM, tools)
+        assert (warmed.cached_tokens, warmed.computed_tokens) == (0, warmed.tokens)
+        assert (warmed.pages, warmed.tail_tokens) == divmod(warmed.tokens, warmed.page_size or 0)
+        turn = client.chat([*head, {"role": "user", "content": "Fix the bug."}], tools=tools or None, **IDS)
+        assert turn.usage.cached_tokens == warmed.tokens
+        assert warmed.tokens == static(client, head, tools)
+        client.flush_cache()
+        client.prewarm(SYSTEM, tools)
+        with client.session(SYSTEM, tools) as session:
+            assert session.send("zebra", **IDS).usage.cached_tokens == warmed.tokens
+
+
+def test_prewarming_twice_or_at_once_computes_once(server: LiveServer, client: Client) -> None:
+    first, again = client.prewarm(SYSTEM, [TOOL]), client.prewarm(SYSTEM, [TOOL])
+    assert (again.cached_tokens, again.computed_tokens) == (first.tokens - 1, 1)
+    client.flush_cache()
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(client.prewarm(SYSTEM, [TOOL]).computed_tokens))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 6
+    assert sum(results) <= first.tokens + 5, "one computes, the others redo a token each"
+
+    async def at_once() -> list[int]:
+        async with AsyncClient(server.url, timeout=30) as twin:
+            warmed = await asyncio.gather(*(twin.prewarm(SYSTEM, [TOOL]) for _ in range(4)))
+            return [each.computed_tokens for each in warmed]
+
+    assert asyncio.run(at_once()) == [1] * 4
+
+
+def test_a_padded_beginning_can_be_prewarmed_for_padded_sessions(client: Client) -> None:
+    warmed = client.prewarm(SYSTEM, [TOOL], pad="system")
+    assert warmed.padding is not None and warmed.tail_tokens == 0 and warmed.tokens == warmed.padding.static_after
+    with client.session(SYSTEM, [TOOL], pad="system") as session:
+        assert session.send("Fix the bug.", **IDS).usage.cached_tokens == warmed.tokens
+
+
+def test_a_conversation_to_begin_with_is_prewarmed_too(client: Client) -> None:
+    shown = [{"role": "user", "content": "Is it green?"}, {"role": "assistant", "content": "It is."}]
+    warmed = client.prewarm(SYSTEM, messages=shown)
+    asked = [{"role": "system", "content": SYSTEM}, *shown, {"role": "user", "content": "zebra"}]
+    assert client.chat(asked, **IDS).usage.cached_tokens == warmed.tokens
+    whole = client.prewarm(SYSTEM, messages=[*shown, {"role": "user", "content": "And now?"}])
+    again = client.chat([*asked[:-1], {"role": "user", "content": "And now?"}], **IDS)
+    assert again.usage.prompt_tokens == whole.tokens
+    assert again.usage.cached_tokens == whole.tokens - 1, "the last token of a full hit is redone"
+
+
+def test_lint_counts_as_the_server_does_and_leaves_nothing_there(client: Client) -> None:
+    dated = "It is 2026-03-01 12:30:45.\n" + SYSTEM
+    messages = [{"role": "system", "content": dated}, {"role": "user", "content": "Fix the bug."}]
+    before = client.cache()
+    result = client.lint(messages, [TOOL])
+    assert client.cache() == before, "nothing is computed"
+    assert not result and not result.clean
+    turn = client.chat(messages, tools=[TOOL], **IDS)
+    assert turn.cache.miss is not None and turn.cache.miss.code == "cold"
+    assert result.prompt_tokens == turn.usage.prompt_tokens
+    assert result.page_size == turn.cache.page_size
+    assert result.static_tokens == static(client, messages[:1], [TOOL])
+    assert result.tail_tokens == result.static_tokens % (result.page_size or 0)
+    (time,) = [finding for finding in result.findings if finding.code == "AC101"]
+    later = [{"role": "system", "content": dated.replace("2026-03", "7026-03")}, messages[1]]
+    token = common(ids_of(turn), ids_of(client.chat(later, tools=[TOOL], **IDS)))
+    assert (time.location.token, time.tokens_lost_kind) == (token, "exact")
+    assert time.tokens_lost == turn.usage.prompt_tokens - token
+    shown = str(result)
+    for word in ("AC101", "messages[0].content", f"{time.tokens_lost:,}", "volatile"):
+        assert word in shown
+
+
+def test_lint_of_a_clean_request_says_where_its_static_part_ends(client: Client) -> None:
+    asked = [{"role": "user", "content": "Fix the bug."}]
+    with client.session(SYSTEM, [TOOL], pad="system") as session:
+        padded = [*session.messages, *asked]
+    aligned = client.lint(padded, [TOOL])
+    assert aligned.findings == () and aligned.clean and aligned.tail_tokens == 0
+    assert "nothing found" in str(aligned)
+    plain = client.lint([{"role": "system", "content": SYSTEM}, *asked], [TOOL])
+    assert plain.clean and [(f.code, f.severity) for f in plain.findings] == [("AC501", "info")]
+    assert plain.findings[0].tokens_lost == plain.tail_tokens > 0
+    short = client.lint([{"role": "system", "content": "Be brief."}, *asked])
+    assert short.clean and {f.code for f in short.findings} <= {"AC501", "AC502"}
+    bare = client.lint(asked)
+    assert bare.findings == () and bare.prompt_tokens > bare.static_tokens
+
+
+def test_lint_takes_what_chat_takes(server: LiveServer, client: Client) -> None:
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi"}]
+    options = {"volatile": {"now": "12:30:45"}, "max_tokens": 3, "model": client.models()[0].id}
+    result = client.lint(messages, **options)
+    assert result.clean, "the time stands behind everything"
+    assert result.prompt_tokens == client.chat(messages, **options).usage.prompt_tokens
+
+    async def twin() -> Any:
+        async with AsyncClient(server.url, timeout=30) as twin:
+            return await twin.lint(messages, **options)
+
+    assert asyncio.run(twin()) == result
+    with pytest.raises(NotFound):
+        client.lint(messages, model="nobody")
+    with pytest.raises(ValueError, match="expected at least one"):
+        client.lint([])
+    with pytest.raises(ValueError, match="expected"):
+        client.prewarm(SYSTEM, pad="tools")  # type: ignore[arg-type]
+    with pytest.raises(AgentCacheError):
+        client.prewarm(SYSTEM * 100)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "sdk" / "alignment.md"
