@@ -7,17 +7,22 @@ They obey Python's own filters (``warnings.filterwarnings("error", category=Pref
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from agentcache_sdk._codes import CODES
 from agentcache_sdk.types import Finding
 
 Mode = Literal["error", "ignore", "default"]
-PACKAGE = __package__ or "agentcache_sdk"
+_INSIDE = (__package__ or "agentcache_sdk", "agentcache.local")
+"""Modules whose lines are nobody's to change: the SDK, and the client that runs it in one process with the engine."""
 MIN_TOKENS_LOST = 64
 """Findings that cost fewer tokens than this are not worth a line on somebody's terminal."""
 
@@ -86,9 +91,66 @@ def warning_mode() -> Mode:
     return cast(Mode, value)
 
 
+@dataclass(frozen=True, eq=False)
+class Suppression:
+    """What a ``suppress`` block is silent about."""
+
+    codes: tuple[str, ...]
+    reason: str
+
+
+_SUPPRESSED: ContextVar[tuple[Suppression, ...]] = ContextVar("agentcache_suppressed", default=())
+
+
+@contextmanager
+def suppress(*codes: str, reason: str) -> Iterator[None]:
+    """No warnings of these codes for calls made inside the block; ``reason`` is for whoever reads the code.
+
+    It holds for the tasks that are started inside, and for nobody else: other threads and tasks go on warning.  A stream,
+    or a coroutine, that is made inside may be read or awaited behind it.
+
+    Args:
+        codes: codes, or beginnings of codes: ``"AC101"``, ``"AC5"``.
+
+    Raises:
+        ValueError: a code that is none, none at all, or an empty reason.
+
+    >>> from agentcache_sdk import Client, suppress
+    >>> client = Client("http://127.0.0.1:8100")
+    >>> with suppress("AC101", reason="the demonstration is about the clock"):
+    ...     session = client.session(system="Now: 2026-01-05 10:31:07. " + "Read before you write. " * 40)
+    """
+    if not isinstance(reason, str) or not reason.strip():
+        raise ValueError(f"suppress: got {reason!r} as reason, expected a sentence that says why")
+    if not codes:
+        raise ValueError("suppress: got no code, expected one such as AC101, or its beginning, such as AC1")
+    mine = Suppression(code_prefixes("suppress", codes), reason)
+    _SUPPRESSED.set((*_SUPPRESSED.get(), mine))
+    try:
+        yield
+    finally:
+        # Not by the token: a generator may leave the block in another context than it entered it in.
+        _SUPPRESSED.set(tuple(other for other in _SUPPRESSED.get() if other is not mine))
+
+
+def code_prefixes(name: str, codes: str | Iterable[str]) -> tuple[str, ...]:
+    """``codes`` (one, or any iterable of them) checked.
+
+    Raises:
+        ValueError: one that is neither a code nor the beginning of one.
+    """
+    given = (codes,) if isinstance(codes, str) else tuple(codes)
+    for code in given:
+        if not isinstance(code, str) or not re.fullmatch(r"AC\d{0,3}", code):
+            raise ValueError(
+                f"{name}: got {code!r}, expected a warning code such as AC101, or its beginning, such as AC1"
+            )
+    return given
+
+
 @dataclass(frozen=True)
 class CallSite:
-    """The user's line that called into the SDK.
+    """The user's line that called into the SDK, and what was suppressed there.
 
     Taken when a method is called, not when the warning is known: by then a coroutine may run as a task of its own,
     with none of the user's frames on the stack.
@@ -98,6 +160,7 @@ class CallSite:
     line: int
     module: str
     registry: dict[Any, Any]
+    suppressed: tuple[Suppression, ...] = ()
 
     @classmethod
     def here(cls) -> CallSite:
@@ -107,37 +170,66 @@ class CallSite:
             frame = frame.f_back
         scope = frame.f_globals
         registry = scope.setdefault("__warningregistry__", {})
-        return cls(frame.f_code.co_filename, frame.f_lineno, scope.get("__name__", "<unknown>"), registry)
+        place = frame.f_code.co_filename, frame.f_lineno, scope.get("__name__", "<unknown>")
+        return cls(*place, registry, _SUPPRESSED.get())
+
+    def silences(self, code: str) -> bool:
+        """Whether the call was made, or is being answered, inside a ``suppress`` for ``code``."""
+        return any(code.startswith(block.codes) for block in (*self.suppressed, *_SUPPRESSED.get()))
 
 
 def _inside(module: str) -> bool:
-    return module == PACKAGE or module.startswith(PACKAGE + ".")
+    return any(module == name or module.startswith(f"{name}.") for name in _INSIDE)
+
+
+Key = tuple[str | int | None, ...]
 
 
 @dataclass
 class WarningSink:
-    """Decides which findings one session (or one client's stateless calls) reports, each (code, path) once."""
+    """Decides which findings one session (or one client's stateless calls) reports, each once.
 
-    ignore: tuple[str, ...] = ()
+    Attributes:
+        ignore: codes, or beginnings of codes.
+        by_site: once for each line that calls, rather than once in all.
+        seen: what was said: code and path, and with ``by_site`` the line.
+
+    Raises:
+        ValueError: a code that is none, or a threshold below 0.
+    """
+
+    ignore: str | Iterable[str] = ()
     min_tokens_lost: int = MIN_TOKENS_LOST
-    seen: set[tuple[str, str | None]] = field(default_factory=set)
+    seen: set[Key] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    by_site: bool = False
+
+    def __post_init__(self) -> None:
+        self.ignore = code_prefixes("ignore", self.ignore)
+        if not isinstance(self.min_tokens_lost, int) or self.min_tokens_lost < 0:
+            raise ValueError(f"min_tokens_lost: got {self.min_tokens_lost!r}, expected a number of tokens, at least 0")
 
     def copy(self) -> WarningSink:
         """For a fork: what the parent has said is not said again by every branch."""
-        return WarningSink(self.ignore, self.min_tokens_lost, set(self.seen))
+        return WarningSink(self.ignore, self.min_tokens_lost, set(self.seen), by_site=self.by_site)
+
+    def concerns(self, finding: Finding) -> bool:
+        """Whether it is neither legitimate nor ignored nor too small."""
+        if finding.verdict == "legitimate" or finding.code.startswith(tuple(self.ignore)):
+            return False
+        return finding.tokens_lost is None or finding.tokens_lost >= self.min_tokens_lost
 
     def emit(self, finding: Finding, site: CallSite, detail: str = "") -> None:
-        """Warn at ``site``, unless ignored, legitimate, too small or said before.
+        """Warn at ``site``, unless it does not concern anybody, is suppressed, or was said before.
 
         Raises:
             CacheWarning: when filters or ``AGENTCACHE_WARNINGS`` turn warnings into errors.
         """
-        if finding.verdict == "legitimate" or any(finding.code.startswith(code) for code in self.ignore):
+        if not self.concerns(finding) or site.silences(finding.code):
             return
-        if finding.tokens_lost is not None and finding.tokens_lost < self.min_tokens_lost:
-            return
-        key = (finding.code, finding.location.path)
+        key: Key = (finding.code, finding.location.path)
+        if self.by_site:
+            key = (*key, site.filename, site.line)
         with self.lock:
             if key in self.seen:
                 return
@@ -156,16 +248,28 @@ class WarningSink:
 
 
 def describe(finding: Finding, detail: str = "") -> str:
-    """First line: code, name and place, the same on every run; figures and texts follow on lines of their own."""
+    """First line: code, name and place, the same on every run; sentences, figures and texts follow on lines of their own."""
     place = f" at {finding.location.path}" if finding.location.path else ""
     lines = [f"{finding.code}{' ' + finding.name if finding.name else ''}{place}"]
-    if detail:
-        lines.append(detail)
+    told = finding.model_extra or {}
+    if sentence := detail or told.get("message"):
+        lines.append(str(sentence))
     if finding.tokens_lost is not None:
         kind = {"estimate": "about ", "upper_bound": "up to "}.get(finding.tokens_lost_kind or "", "")
         lines.append(f"{kind}{finding.tokens_lost:,} tokens cannot be reused")
-    if finding.after is not None:
+    if finding.before is not None and finding.after is not None:
         lines.append(f"was {finding.before!r}, now {finding.after!r}")
-    elif finding.before is not None:
-        lines.append(f"the text is {finding.before!r}")
+    elif finding.before is not None or finding.after is not None:
+        lines.append(f"the text is {(finding.after if finding.before is None else finding.before)!r}")
+    if advice := _advice(finding):
+        lines.append(f"fix: {advice}")
     return "\n  ".join(lines)
+
+
+def _advice(finding: Finding) -> str | None:
+    """This SDK's own words, except where the server's have figures in them."""
+    helped = (finding.model_extra or {}).get("help")
+    known = CODES.get(finding.code)
+    if known is None or (helped and finding.code.startswith("AC5")):
+        return helped
+    return known.fix

@@ -21,6 +21,7 @@ from agentcache_sdk import (
     TemplateWarning,
     VolatileWarning,
 )
+from agentcache_sdk._codes import CODES
 
 LONG = "You are a careful engineer who reads before writing. " * 12
 STAMPED = f"Now: 2026-01-05T10:31:07Z. Run 3f2b8c1e-9d4a-4c7b-8a52-0f6e1d2c3b4a. {LONG}"
@@ -101,7 +102,11 @@ def test_findings_of_the_server_become_warnings_of_their_group(wire: WireServer,
     caught = caught_by(lambda: client.chat([{"role": "user", "content": "hi"}]))
     kinds = [VolatileWarning, PrefixBreakWarning, PrefixBreakWarning, AlignmentWarning, TemplateWarning, CacheWarning]
     assert [w.category for w in caught] == kinds
-    assert str(caught[0].message).splitlines() == ["AC103 some-name at tools[0]", "  500 tokens cannot be reused"]
+    assert str(caught[0].message).splitlines() == [
+        "AC103 some-name at tools[0]",
+        "  500 tokens cannot be reused",
+        f"  fix: {CODES['AC103'].fix}",
+    ]
 
 
 def test_legitimate_ignored_and_small_findings_are_silent(wire: WireServer, client: Client) -> None:
