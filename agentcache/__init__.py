@@ -6,9 +6,6 @@ Importing this package never imports torch; the model side is loaded by ``agentc
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from agentcache.local.clients import AsyncLocalClient, LocalClient
-
 try:
     __version__ = version("agentcache")
 except PackageNotFoundError:  # a source tree that was never installed
@@ -16,11 +13,14 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 __all__ = ["AsyncLocalClient", "LocalClient", "__version__"]
 
+if TYPE_CHECKING:
+    from agentcache.local.clients import AsyncLocalClient, LocalClient
+else:
 
-def __getattr__(name: str) -> object:
-    """The clients are imported when they are asked for: the command line does without the SDK's half of them."""
-    if name in {"AsyncLocalClient", "LocalClient"}:
-        from agentcache.local import clients
+    def __getattr__(name: str) -> object:
+        """The clients are imported when they are asked for: the linter and the command line do without them."""
+        if name in {"AsyncLocalClient", "LocalClient"}:
+            from agentcache.local import clients
 
-        return getattr(clients, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(clients, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

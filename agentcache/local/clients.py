@@ -58,9 +58,10 @@ class LocalClient(Client):
         agentcache.errors.AgentCacheError: a package of the extra ``serve`` is missing.
 
     >>> from agentcache import LocalClient
-    >>> with LocalClient(num_pages=64) as client:
-    ...     client.chat([{"role": "user", "content": "Say hello."}], max_tokens=8).finish_reason
-    'length'
+    >>> with LocalClient("smollm2", num_pages=64) as client:
+    ...     turn = client.chat([{"role": "user", "content": "Say hello."}], max_tokens=8)
+    >>> turn.usage.completion_tokens > 0
+    True
     """
 
     def __init__(

@@ -41,11 +41,16 @@ class Host:
         self._running: set[Exchange] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        """Nothing is taken in any more; guarded by the lock, so that nothing slips in behind the last one."""
+        """Guarded by the lock, so that nothing slips in behind the last one."""
         self._lock = threading.Lock()
         self._context = contextvars.Context()
         """Of all tasks: what the caller's context holds is the caller's."""
         self._thread = threading.Thread(target=self._run, name="agentcache-local", daemon=False)
+
+    @property
+    def closed(self) -> bool:
+        """Nothing is taken in any more."""
+        return self._closed
 
     def start(self) -> None:
         """Returns when requests are served.
@@ -105,7 +110,6 @@ class Host:
             self._loop = asyncio.get_running_loop()
             self._ready.set()
             await self._stopped()
-            self._app.state.lifecycle.close()
             await self._end_all()
 
     async def _stopped(self) -> None:
@@ -118,6 +122,7 @@ class Host:
     async def _end_all(self) -> None:
         with self._lock:
             self._closed = True
+        self._app.state.lifecycle.close()
         for exchange in tuple(self._running):
             exchange.hurry()
         await asyncio.sleep(0)  # those taken in last become tasks

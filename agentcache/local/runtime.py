@@ -9,7 +9,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from agentcache.local.exchange import Exchange
+from agentcache.local.exchange import Exchange, Head
 from agentcache.local.host import Host
 from agentcache.settings import Settings
 from agentcache.startup import Progress, calm_openmp, serving_packages, shown
@@ -106,6 +106,15 @@ class LocalRuntime:
         self._check_open()
         if self._host is None or not self._host.begin(exchange):
             raise AgentCacheError(CLOSED)
+
+    def checked(self, head: Head) -> Head:
+        """
+        Raises:
+            AgentCacheError: the answer is that the engine ends; to ask again, as clients of servers do, would be of no use.
+        """
+        if head.status == 503 and (self._closed or self._host is None or self._host.closed):
+            raise AgentCacheError(CLOSED)
+        return head
 
     def close(self) -> None:
         """End what runs, write what the disk tier owes, and return when no thread is left.  Idempotent."""

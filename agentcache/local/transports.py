@@ -34,7 +34,7 @@ class LocalTransport(httpx.BaseTransport):
         self._runtime.start()
         answer = _Answer(self._runtime, request)
         try:
-            head = answer.begin(request)
+            head = self._runtime.checked(answer.begin(request))
         except BaseException:  # Ctrl-C among them
             answer.close()
             raise
@@ -56,7 +56,7 @@ class AsyncLocalTransport(httpx.AsyncBaseTransport):
         await self._runtime.start_beside()
         answer = _AsyncAnswer(self._runtime, request)
         try:
-            head = await answer.begin(request)
+            head = self._runtime.checked(await answer.begin(request))
         except BaseException:
             answer.hang_up()
             raise

@@ -273,8 +273,14 @@ def test_closing_ends_what_runs_and_every_thread(folder: Path) -> None:
     session = client.session(system=SYSTEM)
     stream = session.stream("Go on.", **LONG).__enter__()
     next(stream)
-    client.close()
-    client.close()
+    with ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(client.chat, asked("Me too."), **LONG)
+        while client.cache().running < 2:
+            time.sleep(0.005)
+        client.close()
+        client.close()
+        with pytest.raises(AgentCacheError, match="closed"):
+            elsewhere.result(timeout=10)
     assert wait_for_threads(before)
     with pytest.raises(AgentCacheError, match="shutting"):
         stream.result()
