@@ -7,8 +7,7 @@ Needs the ``openai-agents`` package (``pip install 'agentcache[agents]'``).
 >>> from agentcache_sdk import AsyncClient
 >>> from agentcache_sdk.openai_agents import CachedSession
 >>> async def talk() -> bool:
-...     async with AsyncClient("http://127.0.0.1:8100") as client:
-...         session = CachedSession(client)
+...     async with AsyncClient("http://127.0.0.1:8100") as client, CachedSession(client) as session:
 ...         agent = Agent(name="helper", instructions="Be brief.", model_settings=ModelSettings(max_tokens=8))
 ...         for question in ("What is a page?", "And a lease?"):
 ...             await Runner.run(agent, question, session=session, run_config=session.run_config())

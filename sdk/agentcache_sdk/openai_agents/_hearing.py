@@ -6,13 +6,15 @@ of plain answers and of streams, so that nothing depends on how a version of a l
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import openai
 
@@ -56,7 +58,15 @@ def heard(exchange: Exchange) -> Iterator[None]:
         _EXCHANGE.reset(token)
 
 
-def official_client(client: Client | AsyncClient) -> openai.AsyncOpenAI:
+@dataclass(frozen=True)
+class HearingClient:
+    """The official client, and what closes the connections that it made in the running event loop."""
+
+    official: openai.AsyncOpenAI
+    disconnect: Callable[[], Awaitable[None]]
+
+
+def hearing_client(client: Client | AsyncClient) -> HearingClient:
     """The official client with ``client``'s server, key, timeout and retries, and with ears.
 
     Raises:
@@ -65,24 +75,57 @@ def official_client(client: Client | AsyncClient) -> openai.AsyncOpenAI:
     if not isinstance(client, (Client, AsyncClient)):
         raise TypeError(f"client: got {type(client).__name__}, expected agentcache_sdk.Client or AsyncClient")
     plain = client.openai()
-    return openai.AsyncOpenAI(
+    transport = _transport(_httpx())
+    official = openai.AsyncOpenAI(
         api_key=plain.api_key,
         base_url=plain.base_url,
         timeout=plain.timeout,
         max_retries=plain.max_retries,
         default_headers={"accept-encoding": "identity"},  # what is read here is read before anything unpacks it
-        http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_listen]}),
+        http_client=openai.DefaultAsyncHttpxClient(transport=transport),
     )
+    return HearingClient(official, transport.aclose)
 
 
-async def _listen(response: Any) -> None:
-    exchange = _EXCHANGE.get()
-    if exchange is None or response.status_code != 200:
-        return
-    exchange.body = json.loads(response.request.content)
-    exchange.cache = None
-    streamed = response.headers.get("content-type", "").startswith("text/event-stream")
-    response.stream = _with_ears(response, AnswerReader(exchange, streamed))
+def _httpx() -> Any:
+    """The HTTP library that openai is built on: httpx, or in later versions its successor."""
+    client = next(kind for kind in openai.DefaultAsyncHttpxClient.__mro__ if kind.__name__ == "AsyncClient")
+    return importlib.import_module(client.__module__.partition(".")[0])
+
+
+class _Listener:
+    """A transport that hears answers, with connections of its own for every event loop.
+
+    A model lives as long as its agent, which may be run by ``asyncio.run`` again and again, a new loop each time.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            limits = self._library.Limits(max_connections=None, max_keepalive_connections=64)
+            self._by_loop[loop] = self._library.AsyncHTTPTransport(limits=limits)
+        response = await self._by_loop[loop].handle_async_request(request)
+        exchange = _EXCHANGE.get()
+        if exchange is not None and response.status_code == 200 and request.method == "POST":
+            exchange.body = json.loads(request.content)
+            exchange.cache = None
+            streamed = response.headers.get("content-type", "").startswith("text/event-stream")
+            response.stream = _stream(self._library, response.stream, AnswerReader(exchange, streamed))
+        return response
+
+    async def aclose(self) -> None:
+        mine = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if mine is not None:
+            await mine.aclose()
+
+
+def _transport(library: Any) -> Any:
+    """A listener of the class that ``library`` insists on."""
+    return type("ListeningTransport", (_Listener, library.AsyncBaseTransport), {})(library)
 
 
 @dataclass
@@ -135,8 +178,6 @@ class _Ears:
         await self._stream.aclose()
 
 
-def _with_ears(response: Any, reader: AnswerReader) -> Any:
-    """A stream of the class that ``response``'s library insists on: httpx or its successor, whichever openai is built on."""
-    library = importlib.import_module(type(response).__module__.partition(".")[0])
-    kind = type("HeardStream", (_Ears, library.AsyncByteStream), {})
-    return kind(response.stream, reader)
+def _stream(library: Any, stream: Any, reader: AnswerReader) -> Any:
+    """``stream`` with ears, of the class that ``library`` insists on."""
+    return type("HeardStream", (_Ears, library.AsyncByteStream), {})(stream, reader)

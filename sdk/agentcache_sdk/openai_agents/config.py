@@ -12,7 +12,7 @@ from agents.run import CallModelData, ModelInputData
 from agentcache_sdk.async_client import AsyncClient
 from agentcache_sdk.client import Client
 from agentcache_sdk.openai_agents._bond import BOND
-from agentcache_sdk.openai_agents._hearing import Api, official_client
+from agentcache_sdk.openai_agents._hearing import Api, hearing_client
 from agentcache_sdk.openai_agents.models import CachedChatModel, CachedResponsesModel
 
 _MODELS: dict[Api, type[CachedChatModel | CachedResponsesModel]] = {
@@ -35,7 +35,7 @@ def model(
     Raises:
         TypeError, ValueError: ``client`` is not one of the SDK's, or there is no such API.
     """
-    return _made(api)(name or "", official_client(client))
+    return _made(api)(name or "", hearing_client(client))
 
 
 def _made(api: Api) -> type[CachedChatModel | CachedResponsesModel]:
@@ -54,18 +54,18 @@ class CachedProvider(ModelProvider):
 
     def __post_init__(self) -> None:
         self._make = _made(self.api)
-        self._official = official_client(self.client)
+        self._hearing = hearing_client(self.client)
 
     def get_model(self, model_name: str | None) -> Model:
         """The model of that name; ``None``: the one that the server serves."""
         name = model_name or ""
         if name not in self.models:
-            self.models[name] = self._make(name, self._official)
+            self.models[name] = self._make(name, self._hearing)
         return self.models[name]
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        await self._official.close()
+        """Close the connections that were made in the running event loop; more are made when they are needed."""
+        await self._hearing.disconnect()
 
 
 def run_config(

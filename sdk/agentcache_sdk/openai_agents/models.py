@@ -14,7 +14,7 @@ from agents.items import TResponseStreamEvent
 from agentcache_sdk.cache_warnings import CacheWarning, CallSite, WarningSink
 from agentcache_sdk.errors import AgentCacheError
 from agentcache_sdk.openai_agents._bond import bond_of
-from agentcache_sdk.openai_agents._hearing import Exchange, heard
+from agentcache_sdk.openai_agents._hearing import Exchange, HearingClient, heard
 from agentcache_sdk.openai_agents._ledger import Heard
 from agentcache_sdk.openai_agents._sites import user_site
 from agentcache_sdk.types import CacheReport
@@ -95,12 +95,17 @@ class CachedChatModel(OpenAIChatCompletionsModel):
 
     Args:
         model: name of the model; ``""``: the one that the server serves.
-        openai_client: as ``model(...)`` makes it.
+        server: whose connections the model uses.
     """
 
-    def __init__(self, model: str, openai_client: openai.AsyncOpenAI) -> None:
-        super().__init__(model, openai_client)
+    def __init__(self, model: str, server: HearingClient) -> None:
+        super().__init__(model, server.official)
+        self._server = server
         self._sink = WarningSink()
+
+    async def close(self) -> None:
+        """Close the connections that were made in the running event loop; more are made when they are needed."""
+        await self._server.disconnect()
 
     def _supports_default_prompt_cache_key(self) -> bool:
         return True  # the server takes it; newer runners ask
@@ -126,9 +131,14 @@ class CachedChatModel(OpenAIChatCompletionsModel):
 class CachedResponsesModel(OpenAIResponsesModel):
     """Over ``/v1/responses``.  Arguments as ``CachedChatModel``'s."""
 
-    def __init__(self, model: str, openai_client: openai.AsyncOpenAI) -> None:
-        super().__init__(model, openai_client)
+    def __init__(self, model: str, server: HearingClient) -> None:
+        super().__init__(model, server.official)
+        self._server = server
         self._sink = WarningSink()
+
+    async def close(self) -> None:
+        """Close the connections that were made in the running event loop; more are made when they are needed."""
+        await self._server.disconnect()
 
     def _supports_default_prompt_cache_key(self) -> bool:
         return True

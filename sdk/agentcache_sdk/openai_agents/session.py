@@ -224,8 +224,14 @@ class CachedSession:
         return run_config(provider=self._provider, preamble=preamble, **fields)
 
     async def aclose(self) -> None:
-        """Close the connections, those of the forks included."""
+        """Close the running event loop's connections, those of the forks included; the session stays usable."""
         await self._provider.aclose()
+
+    async def __aenter__(self) -> CachedSession:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     def hear(self, heard: Heard, site: CallSite) -> None:
         """For this package's models: take in an answered call.
