@@ -20,6 +20,7 @@ from agentcache_sdk.cache_warnings import (
     PrefixBreakWarning,
     TemplateWarning,
     VolatileWarning,
+    suppress,
 )
 from agentcache_sdk.client import Client
 from agentcache_sdk.errors import (
@@ -120,5 +121,6 @@ __all__ = [
     "Version",
     "VolatileWarning",
     "Wait",
+    "suppress",
     "tool_schema",
 ]

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from agentcache_sdk import _session_calls as calls
 from agentcache_sdk._calls import Call, Steps
 from agentcache_sdk._durations import parse_ttl
-from agentcache_sdk._findings import VOLATILE_ADVICE, volatile_findings
+from agentcache_sdk._look import ClientLook
 from agentcache_sdk._options import SessionOptions
 from agentcache_sdk._padding import PaddingMemory, padded
 from agentcache_sdk._transcript import Transcript, TurnRecord, transcript_of
@@ -117,14 +117,16 @@ class SessionCore:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def create(cls, options: SessionOptions, server: ServerAbility, site: CallSite) -> SessionCore:
+    def create(cls, options: SessionOptions, server: ServerAbility, look: ClientLook, site: CallSite) -> SessionCore:
         """A new session; nothing is sent yet.
 
+        Args:
+            look: what the client's other sessions begin with.
+
         Raises:
-            CacheWarning: its system text looks volatile, and warnings are errors.
+            CacheWarning: what it begins with looks volatile, or is not what others begin with, and warnings are errors.
         """
-        for finding in volatile_findings(options.head, whole_history=False):
-            options.sink.emit(finding, site, VOLATILE_ADVICE)
+        options.sink.emit_all(look.of_head(options.head, options.tools.schemas, options.model), site)
         raw = options.prompt is not None
         transcript = Transcript(options.head, tools=options.tools.schemas)
         return cls(options, server, transcript, options.sink, raw=raw, functions=dict(options.tools.functions))

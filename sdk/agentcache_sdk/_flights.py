@@ -11,11 +11,12 @@ from typing import Any, Protocol
 from agentcache_sdk import _calls
 from agentcache_sdk._calls import Call, Steps
 from agentcache_sdk._core import SessionCore, SessionState
-from agentcache_sdk._findings import VOLATILE_ADVICE, break_finding, volatile_findings
+from agentcache_sdk._findings import break_finding
+from agentcache_sdk._look import Glance, Watch
 from agentcache_sdk._options import Message
 from agentcache_sdk._retry import Repeat
 from agentcache_sdk._tool_text import announced
-from agentcache_sdk.cache_warnings import CallSite, WarningSink
+from agentcache_sdk.cache_warnings import CallSite
 from agentcache_sdk.errors import AgentCacheError, APIError
 from agentcache_sdk.types import Turn
 
@@ -71,19 +72,21 @@ def whole(flight: Flight) -> Steps[Turn]:
 
 @dataclass
 class ChatFlight:
-    """A stateless chat request: nothing is kept, only warned about."""
+    """A stateless chat request: nothing is kept but what the next one is compared with."""
 
     call: Call[Turn]
-    sink: WarningSink
+    watch: Watch
     site: CallSite
+    glance: Glance | None = None
+    """The request as the client looked at it, from when it is sent until it is answered."""
 
     def __enter__(self) -> ChatFlight:
         return self
 
     def prepare(self) -> Steps[Call[Turn]]:
-        messages = (self.call.body or {})["messages"]
-        for finding in volatile_findings(messages, whole_history=True):
-            self.sink.emit(finding, self.site, VOLATILE_ADVICE)
+        glance = self.watch.glance(self.call.body or {}, self.site)
+        glance.sending()
+        self.glance = glance
         yield from ()
         return self.call
 
@@ -92,11 +95,15 @@ class ChatFlight:
         raise error
 
     def finish(self, turn: Turn) -> Turn:
-        self.sink.emit_all(turn.cache.findings, self.site)
+        glance, self.glance = self.glance, None
+        if glance is not None:
+            self.watch.answered(glance, turn, self.site)
         return turn
 
     def __exit__(self, *_: object) -> None:
-        return None
+        if self.glance is not None:
+            self.glance.failed()
+            self.glance = None
 
 
 @dataclass(frozen=True)

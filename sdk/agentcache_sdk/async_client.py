@@ -11,14 +11,14 @@ from agentcache_sdk import _calls, _session_calls
 from agentcache_sdk._core import ServerAbility, SessionCore
 from agentcache_sdk._flights import ChatFlight, whole
 from agentcache_sdk._lint import LintInput, linted
-from agentcache_sdk._look import ClientLook
+from agentcache_sdk._look import ClientLook, Watch
 from agentcache_sdk._options import SessionArguments
 from agentcache_sdk._prewarm import Beginning, Pad, prewarmed
 from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk._transport import AsyncTransport
 from agentcache_sdk.alignment import LintResult, Prewarmed
 from agentcache_sdk.async_session import AsyncSession
-from agentcache_sdk.cache_warnings import CallSite, WarningSink, warning_mode
+from agentcache_sdk.cache_warnings import MIN_TOKENS_LOST, CallSite, WarningSink, warning_mode
 from agentcache_sdk.client import NO_OPENAI
 from agentcache_sdk.errors import AgentCacheError
 from agentcache_sdk.streams import AsyncChatStream
@@ -50,12 +50,13 @@ class AsyncClient:
         timeout: float | None = 120,
         max_retries: int = 2,
         *,
+        min_tokens_lost: int = MIN_TOKENS_LOST,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         warning_mode()  # a wrong value is the user's mistake at the start, not in the middle of a turn
         self._settings = (api_key, timeout, max_retries)
         self._transport = AsyncTransport(base_url, api_key, timeout, RetryPolicy(max_retries), transport)
-        self._warnings = WarningSink()
+        self._watch = Watch(WarningSink(min_tokens_lost=min_tokens_lost, by_site=True), ClientLook())
         self._server = ServerAbility()
 
     @property
@@ -74,7 +75,7 @@ class AsyncClient:
     ) -> Coroutine[Any, Any, Turn]:
         """See ``Client.chat``."""
         flight = ChatFlight(
-            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._watch, CallSite.here()
         )
         return self._transport.drive(whole(flight))
 
@@ -88,7 +89,7 @@ class AsyncClient:
     ) -> AsyncChatStream:
         """See ``Client.stream_chat``."""
         flight = ChatFlight(
-            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._watch, CallSite.here()
         )
         return AsyncChatStream(self._transport, flight)
 
@@ -139,7 +140,8 @@ class AsyncClient:
 
     def _session(self, given: SessionArguments, site: CallSite) -> AsyncSession:
         return AsyncSession(
-            self._transport, SessionCore.create(given.checked(self._warnings.min_tokens_lost), self._server, site)
+            self._transport,
+            SessionCore.create(given.checked(self._watch.sink.min_tokens_lost), self._server, self._watch.look, site),
         )
 
     async def prewarm(
@@ -159,7 +161,7 @@ class AsyncClient:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] | None = None, **options: Any
     ) -> LintResult:
         """See ``Client.lint``."""
-        return await self._transport.drive(linted(LintInput(messages, tools, options), ClientLook()))
+        return await self._transport.drive(linted(LintInput(messages, tools, options), self._watch.look))
 
     async def sessions(self) -> list[SessionInfo]:
         """See ``Client.sessions``."""

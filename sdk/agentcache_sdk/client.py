@@ -11,13 +11,13 @@ from agentcache_sdk import _calls, _session_calls
 from agentcache_sdk._core import ServerAbility, SessionCore
 from agentcache_sdk._flights import ChatFlight, whole
 from agentcache_sdk._lint import LintInput, linted
-from agentcache_sdk._look import ClientLook
+from agentcache_sdk._look import ClientLook, Watch
 from agentcache_sdk._options import SessionArguments
 from agentcache_sdk._prewarm import Beginning, Pad, prewarmed
 from agentcache_sdk._retry import RetryPolicy
 from agentcache_sdk._transport import Transport
 from agentcache_sdk.alignment import LintResult, Prewarmed
-from agentcache_sdk.cache_warnings import CallSite, WarningSink, warning_mode
+from agentcache_sdk.cache_warnings import MIN_TOKENS_LOST, CallSite, WarningSink, warning_mode
 from agentcache_sdk.errors import AgentCacheError
 from agentcache_sdk.session import Session
 from agentcache_sdk.streams import ChatStream
@@ -38,6 +38,7 @@ class Client:
         api_key: sent as a bearer token.
         timeout: seconds of silence after which a request fails; ``None`` waits for ever.
         max_retries: further attempts after a refused connection, 502, 503, or 429 with ``Retry-After``.
+        min_tokens_lost: findings that cost fewer tokens are not warned about; sessions may have their own threshold.
         transport: a transport of httpx's in place of the network, for tests.
 
     >>> from agentcache_sdk import Client
@@ -54,12 +55,13 @@ class Client:
         timeout: float | None = 120,
         max_retries: int = 2,
         *,
+        min_tokens_lost: int = MIN_TOKENS_LOST,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         warning_mode()  # a wrong value is the user's mistake at the start, not in the middle of a turn
         self._settings = (api_key, timeout, max_retries)
         self._transport = Transport(base_url, api_key, timeout, RetryPolicy(max_retries), transport)
-        self._warnings = WarningSink()
+        self._watch = Watch(WarningSink(min_tokens_lost=min_tokens_lost, by_site=True), ClientLook())
         self._server = ServerAbility()
 
     @property
@@ -85,7 +87,7 @@ class Client:
             AgentCacheError: see ``agentcache_sdk.errors``.
         """
         flight = ChatFlight(
-            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._watch, CallSite.here()
         )
         return self._transport.drive(whole(flight))
 
@@ -99,7 +101,7 @@ class Client:
     ) -> ChatStream:
         """``chat`` as a stream: a context manager to iterate for text, whose ``result()`` is the turn."""
         flight = ChatFlight(
-            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._warnings, CallSite.here()
+            _calls.chat(_calls.with_volatile(messages, volatile), params, timeout), self._watch, CallSite.here()
         )
         return ChatStream(self._transport, flight)
 
@@ -176,7 +178,8 @@ class Client:
 
     def _session(self, given: SessionArguments, site: CallSite) -> Session:
         return Session(
-            self._transport, SessionCore.create(given.checked(self._warnings.min_tokens_lost), self._server, site)
+            self._transport,
+            SessionCore.create(given.checked(self._watch.sink.min_tokens_lost), self._server, self._watch.look, site),
         )
 
     def prewarm(
@@ -228,7 +231,7 @@ class Client:
         >>> result.clean, result.findings[0].code, result.findings[0].tokens_lost_kind
         (False, 'AC101', 'exact')
         """
-        return self._transport.drive(linted(LintInput(messages, tools, options), ClientLook()))
+        return self._transport.drive(linted(LintInput(messages, tools, options), self._watch.look))
 
     def sessions(self) -> list[SessionInfo]:
         """The sessions that the server holds for this API key, oldest first."""

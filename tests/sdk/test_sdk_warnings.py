@@ -138,7 +138,7 @@ def test_a_time_stamp_or_uuid_in_the_system_text_warns_where_the_session_is_made
     assert [w.message.finding.code for w in caught] == ["AC101", "AC102"]
     assert {(w.filename, w.lineno, w.category) for w in caught} == {(__file__, line, VolatileWarning)}
     first = caught[0].message.finding
-    assert (first.before, first.location.path, first.location.char) == ("2026-01-05T10:31:07", "messages[0].content", 5)
+    assert (first.before, first.location.path, first.location.char) == ("2026-01-05T10:31:07Z", "messages[0].content", 5)
     assert first.tokens_lost_kind == "estimate"
     assert "about" in str(caught[0].message)
     assert "volatile={...}" in str(caught[0].message)
@@ -155,7 +155,7 @@ def test_plain_text_and_stamps_with_little_behind_them_are_silent(client: Client
 def test_stateless_chat_counts_the_history_behind_a_stamp(wire: WireServer, client: Client) -> None:
     messages = [{"role": "system", "content": "It is 10:31:07."}, {"role": "user", "content": LONG}]
     assert [w.message.finding.code for w in caught_by(lambda: client.chat(messages))] == ["AC101"]
-    assert caught_by(lambda: client.chat(messages)) == [], "once per client"
+    assert caught_by(lambda: client.chat(messages)) == [], "the same text again is no reason to suspect it"
 
 
 def test_filters_turn_them_into_errors_before_anything_is_sent(wire: WireServer, client: Client) -> None:

@@ -6,5 +6,6 @@ back to the same text behind that (``history``), and says why (``causes``, ``tex
 """
 
 from agentcache_sdk._look.look import ClientLook, Glance
+from agentcache_sdk._look.watch import Watch
 
-__all__ = ["ClientLook", "Glance"]
+__all__ = ["ClientLook", "Glance", "Watch"]

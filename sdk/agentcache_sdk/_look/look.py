@@ -157,6 +157,8 @@ def _examined(look: ClientLook, memory: Memory, request: Request) -> tuple[list[
     parted, more = _history_findings(memory, request, known)
     findings += parted
     doubts += more
+    if beginning is not None and memory is look.requests:
+        return findings, doubts  # what stood the test of a second request is no suspicion any more
     said_at = {(f.code, f.location.path) for f in findings}
     findings += [f for f in _suspicions(look, request) if (f.code, f.location.path) not in said_at]
     return findings, doubts
