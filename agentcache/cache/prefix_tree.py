@@ -225,6 +225,11 @@ class PrefixTree:
         """The clock when the page of that key was evicted and whether a pin on it had run out, if that is remembered."""
         return self._evicted.get(key)
 
+    @property
+    def forgets(self) -> bool:
+        """Whether more was evicted than is remembered."""
+        return len(self._evicted) >= self._remember
+
     # -- lookup ---------------------------------------------------------------------------------------------------
 
     def match(self, tokens: PagedTokens, limit: int) -> Match:

@@ -8,21 +8,42 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from agentcache.cache.explain import Miss
 from agentcache.cache.manager import CacheManager
 from agentcache.chat.messages import normalize_messages, normalize_tools
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import EngineStoppedError
+from agentcache.lint.finding import Finding
 from agentcache.request import SequenceReport
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
+from agentcache.server.findings.look import text_finding, to_json
+from agentcache.server.findings.runtime import Known, cache_finding, fork_finding, template_finding
+from agentcache.server.findings.sharing import sharing_finding
+from agentcache.server.findings.spot import Basis
 from agentcache.server.generation import Delta, Generation
-from agentcache.server.misses import Asked, Places, break_finding, describe, share_point_list, template_break
-from agentcache.server.share_points import ShareSearch
+from agentcache.server.misses import Asked, Places, describe, share_point_list, template_break
+from agentcache.server.share_points import SharePoint, ShareSearch
 from agentcache.server.usage import Notes
 from agentcache.sessions.naming import name_conversation
 from agentcache.sessions.session import Figures, TurnInFlight, as_message
 from agentcache.sessions.transcript import Reply, Transcript
+
+
+@dataclass(frozen=True)
+class LookedBack:
+    """What is known of a request at its end.
+
+    Attributes:
+        prompt: number of the prompt that ``miss`` is about, the first that has one.
+        finding: what in that prompt's text kept it from being reused.
+        sharing: what is to be said of the place at which it parts from others.
+    """
+
+    prompt: int
+    miss: dict[str, Any] | None
+    share_points: list[dict[str, Any]]
+    finding: Finding | None
+    sharing: Finding | None
 
 
 @dataclass(frozen=True)
@@ -57,20 +78,22 @@ class PromptEnding:
 
     async def finish(self, choices: Sequence[Delta]) -> Notes:
         reports = [choice.report for choice in choices[:: len(choices) // len(self._asked)]]
-        misses = [None if report is None else report.miss for report in reports]
         points = await self._search.found()
-        described, shares = await run_in_threadpool(self._look_back, choices, misses, points)
+        seen = await run_in_threadpool(self._look_back, choices, reports, points)
+        asked, report, miss = self._asked[seen.prompt], reports[seen.prompt], seen.miss
         prompts = [asked.prompt.transcript.ids for asked in self._asked]
-        if described is not None:
-            first = next(ids for ids, miss in zip(prompts, misses, strict=True) if miss is not None)
-            described = await told_elsewhere(self._context, self._space, first, described)
+        basis, found = Basis(self._context.engine.info.page_size), [seen.finding, seen.sharing]
+        if miss is not None and report is not None and report.miss is not None:
+            miss = await told_elsewhere(self._context, self._space, prompts[seen.prompt], miss)
+            known = Known(asked.prompt.kept.tokens, len(asked.prompt.transcript.replies))
+            found.insert(0, cache_finding(report.miss, miss, known, report.prompt_tokens, basis))
         for ids in prompts:
             self._context.desk.namespaces.note(self._space.key, self._space.root, self._space.salt, ids)
-        return Notes(source=self._source, miss=counted(self._context, described), share_points=shares)
+        return Notes(None, self._source, counted(self._context, miss), seen.share_points, to_json(found))
 
     def _look_back(
-        self, choices: Sequence[Delta], misses: Sequence[Miss | None], points: Sequence[int]
-    ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        self, choices: Sequence[Delta], reports: Sequence[SequenceReport | None], points: Sequence[SharePoint]
+    ) -> LookedBack:
         """Off the event loop: remember what was said, describe the first miss and the share points."""
         asked, engine = self._asked[0], self._context.engine
         for choice in choices if asked.messages else ():
@@ -78,11 +101,15 @@ class PromptEnding:
             transcript = extended(asked, reply, engine.tokenizer)
             remember(self._context, self._space.root, asked, reply, transcript)
         places = [Places(asked, engine.renderer) for asked in self._asked]
-        shares = share_point_list(points, places[0], engine.info.page_size)
-        for place, miss in zip(places, misses, strict=True):
-            if miss is not None:
-                return describe(miss, place), shares
-        return None, shares
+        basis = Basis(engine.info.page_size)
+        shares = share_point_list(points, places[0], basis.page_size)
+        sharing = sharing_finding(points, places[0], _cached(reports[0]), basis)
+        for number, (place, report) in enumerate(zip(places, reports, strict=True)):
+            if report is not None and report.miss is not None:
+                told = describe(report.miss, place)
+                finding = text_finding(place, report.miss, told, basis)
+                return LookedBack(number, told, shares, finding, None if finding else sharing)
+        return LookedBack(0, None, shares, None, sharing)
 
 
 class TurnEnding:
@@ -112,40 +139,58 @@ class TurnEnding:
         desk = self._context.desk
         reply = _reply(self._asked, choice)
         points = await self._search.found()
-        transcript, miss, shares = await run_in_threadpool(self._look_back, reply, report, points)
-        findings = []
-        if self._asked.prompt.broken_at is not None and miss is not None:
-            findings = [break_finding(session.id, miss, self._before, self._context.engine.info.page_size)]
+        transcript, seen = await run_in_threadpool(self._look_back, reply, report, points)
+        miss, prompt, basis = seen.miss, self._asked.prompt, Basis(self._context.engine.info.page_size, session.id)
+        found = [seen.finding, seen.sharing]
+        if prompt.broken_at is not None and miss is not None:
+            found = [template_finding(miss, self._before, basis)]
             if report.cached_tokens >= report.prompt_tokens - 1:  # it cost nothing this time
                 miss = None
-        ids = self._asked.prompt.transcript.ids
         if miss is not None:
             space = Namespace(self._key, session.home.root, session.home.salt)
-            miss = await told_elsewhere(self._context, space, ids, miss)
+            miss = await told_elsewhere(self._context, space, prompt.transcript.ids, miss)
+            found += self._lost(report, miss, basis)
         self._turn.commit(reply, transcript, Figures.of(report, miss), self._context.engine.now())
-        desk.namespaces.note(self._key, session.home.root, session.home.salt, ids)
+        desk.namespaces.note(self._key, session.home.root, session.home.salt, prompt.transcript.ids)
         await desk.leases.follow(session)
-        source = "transcript" if self._asked.prompt.kept.tokens else "template"
-        return Notes(session.id, source, counted(self._context, miss), shares, findings)
+        source = "transcript" if prompt.kept.tokens else "template"
+        return Notes(session.id, source, counted(self._context, miss), seen.share_points, to_json(found))
+
+    def _lost(self, report: SequenceReport, miss: dict[str, Any], basis: Basis) -> list[Finding | None]:
+        """What the cache does not have of the session's earlier turns."""
+        session, prompt = self._turn.session, self._asked.prompt
+        if report.miss is None or prompt.broken_at is not None:
+            return []
+        past = {event["event"] for event in session.events}
+        known = Known(prompt.kept.tokens, len(session.turns), "restored" in past and "turn" not in past)
+        found = cache_finding(report.miss, miss, known, report.prompt_tokens, basis)
+        if found is None and session.turns and "forked" in past and "turn" not in past:
+            return [fork_finding(report.miss, len(self._before), report.cached_tokens, basis)]
+        return [found]
 
     def drop(self) -> None:
         self._search.drop()
         self._turn.end()
 
     def _look_back(
-        self, reply: Reply, report: SequenceReport, points: Sequence[int]
-    ) -> tuple[Transcript, dict[str, Any] | None, list[dict[str, Any]]]:
+        self, reply: Reply, report: SequenceReport, points: Sequence[SharePoint]
+    ) -> tuple[Transcript, LookedBack]:
         """Off the event loop: the transcript after the turn, why its prompt was not cached further, its share points."""
-        engine = self._context.engine
+        engine, session = self._context.engine, self._turn.session
         transcript = extended(self._asked, reply, engine.tokenizer)
         if self._asked.messages:
-            remember(self._context, self._turn.session.home.root, self._asked, reply, transcript)
-        places = Places(self._asked, engine.renderer)
-        shares = share_point_list(points, places, engine.info.page_size)
+            remember(self._context, session.home.root, self._asked, reply, transcript)
+        places, basis = Places(self._asked, engine.renderer), Basis(engine.info.page_size, session.id)
+        shares = share_point_list(points, places, basis.page_size)
         if self._asked.prompt.broken_at is not None:
-            return transcript, template_break(places, self._before, report.cached_tokens), shares
-        miss = None if report.miss is None else describe(report.miss, places)
-        return transcript, miss, shares
+            miss = template_break(places, self._before, report.cached_tokens)
+            return transcript, LookedBack(0, miss, shares, None, None)
+        sharing = None if session.turns else sharing_finding(points, places, report.cached_tokens, basis)
+        if report.miss is None:
+            return transcript, LookedBack(0, None, shares, None, sharing)
+        told = describe(report.miss, places)
+        finding = text_finding(places, report.miss, told, basis)
+        return transcript, LookedBack(0, told, shares, finding, None if finding else sharing)
 
 
 async def told_elsewhere(
@@ -180,6 +225,10 @@ def counted(context: Context, miss: dict[str, Any] | None) -> dict[str, Any] | N
     if miss is not None:
         context.misses[miss["code"]] += 1
     return miss
+
+
+def _cached(report: SequenceReport | None) -> int:
+    return 0 if report is None else report.cached_tokens
 
 
 def _reply(asked: Asked, choice: Delta) -> Reply:

@@ -10,7 +10,7 @@ from agentcache.cache.explain import Miss
 from agentcache.chat.renderer import MessageSpans
 from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.chat.splice import ChatInput
-from agentcache.lint.finding import Finding, Location
+from agentcache.server.share_points import SharePoint
 from agentcache.sessions.transcript import Mark, Prompt, Transcript, text_around
 
 if TYPE_CHECKING:
@@ -84,26 +84,6 @@ def template_break(places: Places, before: Transcript, cached: int) -> dict[str,
     }
 
 
-def break_finding(session_id: str, miss: Mapping[str, Any], before: Transcript, page_size: int) -> dict[str, Any]:
-    """AC702 for a template break: what it can have cost at most."""
-    at = int(miss["at_token"])
-    finding = Finding(
-        code="AC702",
-        name="template-not-append-only",
-        severity="warning",
-        verdict="unavoidable",
-        location=Location(file=f"sessions/{session_id}", path=miss["path"], token=at, page=at // page_size),
-        session=session_id,
-        before=miss["was"],
-        after=miss["now"],
-        tokens_lost=max(0, len(before) - at),
-        tokens_lost_kind="upper_bound",
-        message="the chat template does not render a longer conversation as a continuation of a shorter one",
-        help="the turn was answered from a fresh rendering; use a template that prints replies as they were generated",
-    )
-    return finding.model_dump(mode="json")
-
-
 def character_of(prompt: Prompt, token: int, tokenizer: Tokenizer) -> int:
     """The character of the prompt's text at which ``token`` begins."""
     if prompt.encoded is not None and token < len(prompt.encoded.ids):
@@ -114,11 +94,11 @@ def character_of(prompt: Prompt, token: int, tokenizer: Tokenizer) -> int:
     return min(character + len(tokenizer.decode(ids, skip_special_tokens=False)), len(prompt.transcript.text))
 
 
-def share_point_list(tokens: Sequence[int], places: Places, page_size: int) -> list[dict[str, Any]]:
-    """``alignment.share_points`` of a response; ``tokens`` in order."""
+def share_point_list(found: Sequence[SharePoint], places: Places, page_size: int) -> list[dict[str, Any]]:
+    """``alignment.share_points`` of a response, in the order of ``found``."""
     asked, tokenizer = places.asked, places.renderer.tokenizer
     points = []
-    for token in tokens:
+    for token in (point.token for point in found):
         path: str | None = "prompt"
         if asked.messages:
             _, path = places.message_at(character_of(asked.prompt, token, tokenizer))

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
@@ -90,12 +90,31 @@ def _most_alike(node: Node, page: bytes) -> tuple[bytes, ...]:
     return tuple(child.tokens for child in near)
 
 
-def points_of(branches: Sequence[Branch], tokens: PagedTokens) -> list[int]:
-    """The first token that differs, for each page of the prompt in which others part from it; in order.
+@dataclass(frozen=True, slots=True)
+class SharePoint:
+    """The first token that differs between a prompt and others in one of its pages.
 
-    Where they part at several tokens of a page, the one where most do; of many pages, those where most do.
+    Attributes:
+        token: where they part at several tokens of the page, the one where most do.
+        partings: all of these tokens, and how many pages part there.
     """
-    points: list[tuple[int, int]] = []
+
+    token: int
+    partings: Mapping[int, int]
+
+    def sharers(self, tokens: int) -> int:
+        """How many of those that part in this page have the prompt's first ``tokens`` tokens."""
+        return sum(count for token, count in self.partings.items() if token >= tokens)
+
+
+def points_of(branches: Sequence[Branch], tokens: PagedTokens) -> list[int]:
+    """The tokens of ``share_points_of``."""
+    return [point.token for point in share_points_of(branches, tokens)]
+
+
+def share_points_of(branches: Sequence[Branch], tokens: PagedTokens) -> list[SharePoint]:
+    """A point for each page of the prompt in which others part from it, in order; of many pages, those where most do."""
+    points: list[tuple[int, int, SharePoint]] = []
     for branch in branches:
         own = _page_at(tokens, branch.start)
         partings: Counter[int] = Counter()
@@ -106,10 +125,11 @@ def points_of(branches: Sequence[Branch], tokens: PagedTokens) -> list[int]:
                 partings[common] += 1
         if partings:
             common, others = max(partings.items(), key=lambda entry: (entry[1], entry[0]))
-            if branch.start + common:  # what begins differently shares nothing
-                points.append((others, branch.start + common))
-    points.sort(reverse=True)
-    return sorted(token for _, token in points[:MAX_POINTS])
+            if token := branch.start + common:  # what begins differently shares nothing
+                counts = {branch.start + at: count for at, count in partings.items()}
+                points.append((others, token, SharePoint(token, counts)))
+    points.sort(key=itemgetter(0, 1), reverse=True)
+    return sorted((point for _, _, point in points[:MAX_POINTS]), key=attrgetter("token"))
 
 
 def _page_at(tokens: PagedTokens, start: int) -> bytes:
@@ -123,21 +143,21 @@ class ShareSearch:
     def __init__(self, engine: AsyncEngine, tokens: PagedTokens) -> None:
         self._engine = engine
         self._tokens = tokens
-        self._task: asyncio.Task[list[int]] | None = None
+        self._task: asyncio.Task[list[SharePoint]] | None = None
 
     def start(self) -> None:
         """On the event loop, right after the request was submitted: others that run at the same time are not seen yet."""
         self._task = asyncio.ensure_future(self._search())
 
-    async def found(self) -> list[int]:
-        """Tokens, in order; none where the search was not started or the engine has stopped."""
+    async def found(self) -> list[SharePoint]:
+        """In order; none where the search was not started or the engine has stopped."""
         return [] if self._task is None else await self._task
 
     def drop(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    async def _search(self) -> list[int]:
+    async def _search(self) -> list[SharePoint]:
         tokens = self._tokens
         if len(tokens) - tokens.num_known > _LONG:
             await run_in_threadpool(tokens.keys, tokens.num_full_pages)
@@ -145,4 +165,4 @@ class ShareSearch:
             branches = await self._engine.inspect(lambda manager: branches_of(manager.tree, tokens))
         except EngineStoppedError:
             return []
-        return points_of(branches, tokens)
+        return share_points_of(branches, tokens)

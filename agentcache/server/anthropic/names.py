@@ -16,6 +16,7 @@ from typing import Any
 from agentcache.errors import RequestError
 from agentcache.server.anthropic.blocks import Placed
 from agentcache.server.errors import ApiError, from_runtime
+from agentcache.server.findings.renaming import renamed
 
 _MESSAGE = re.compile(r"messages\[(\d+)\](?:\.(?:content|tool_calls)\b)?")
 _RENAMED: Sequence[tuple[re.Pattern[str], str]] = tuple(
@@ -77,7 +78,8 @@ class Names:
             report = report | {"miss": miss | {"path": self._path(miss.get("path"))}}
         alignment = report["alignment"]
         points = [point | {"path": self._path(point["path"])} for point in alignment["share_points"]]
-        return report | {"alignment": alignment | {"share_points": points}}
+        findings = renamed(report["findings"], self.told)
+        return report | {"alignment": alignment | {"share_points": points}, "findings": findings}
 
     def _path(self, path: str | None) -> str | None:
         return None if path is None else self.told(path)

@@ -9,6 +9,7 @@ from typing import Any
 from agentcache.request import FinishReason
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
+from agentcache.server.findings.renaming import renamed
 from agentcache.server.generation import Delta
 from agentcache.server.openai.chat_writer import message_json
 from agentcache.server.openai.logprobs import chat_logprobs
@@ -137,6 +138,7 @@ class ResponseWriter(Writer):
         named = report | {
             "miss": fields.miss(report["miss"]),
             "alignment": report["alignment"] | {"share_points": points},
+            "findings": renamed(report["findings"], fields.named),
         }
         return named if comparison is None else named | {"comparison": comparison.detail}
 
