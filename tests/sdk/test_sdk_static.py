@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -232,3 +233,19 @@ def test_lint_takes_what_chat_takes(server: LiveServer, client: Client) -> None:
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "sdk" / "alignment.md"
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_page_about_the_static_part_runs_as_printed(saying: Saying, capsys: pytest.CaptureFixture[str]) -> None:
+    page = PAGE.read_text("utf-8").replace("http://127.0.0.1:8100", saying.server.url)
+    snippets = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(snippets) == page.count("```python") >= 6
+    space: dict[str, Any] = {"__name__": "alignment_page"}
+    try:
+        for number, snippet in enumerate(snippets):
+            exec(compile(snippet, f"{PAGE.name}#{number}", "exec"), space)
+    finally:
+        space["client"].close()
+    printed = capsys.readouterr().out
+    for expected in ("AC101", "tokens per turn", "padding: nothing was done: there is no system text to pad", " -> "):
+        assert expected in printed
