@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentcache_sdk.testing._chunks import Choice
-from agentcache_sdk.testing._rendering import call_text, content_of, reply_tokens
+from agentcache_sdk.testing._rendering import call_text, content_of, reasoning_of, reply_tokens
 from agentcache_sdk.testing._tokens import decode, encode
 from agentcache_sdk.testing.replies import Reply
 
@@ -50,12 +50,13 @@ def _stopped(text: str, stop: Any) -> tuple[str, str | None]:
 def _cut(message: dict[str, Any], limit: int) -> dict[str, Any]:
     """The first ``limit`` tokens of a reply; a call that is not whole is no call."""
     kept: dict[str, Any] = {"role": "assistant", "content": ""}
-    reasoning = encode(f"<think>{message['reasoning_content']}</think>") if message.get("reasoning_content") else []
-    if reasoning:
-        if len(reasoning) > limit:
-            return kept | {"reasoning_content": decode(reasoning[:limit]).removeprefix("<think>")}
-        kept["reasoning_content"] = message["reasoning_content"]
-    left = limit - len(reasoning)
+    left = limit
+    if reasoning := reasoning_of(message):
+        thought = encode(reasoning)
+        kept["reasoning_content"] = decode(thought[: max(0, limit - len(encode("<think>")))])
+        left -= len(reply_tokens({"reasoning_content": reasoning}))
+    if left <= 0:
+        return kept
     content = encode(content_of(message))
     kept["content"] = decode(content[:left])
     left -= len(content)

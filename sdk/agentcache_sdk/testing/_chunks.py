@@ -96,8 +96,12 @@ class Envelope:
             yield from (({"text": piece}, encode(piece)) for piece in split(content_of(message)))
             return
         yield {"delta": {"role": "assistant", "content": ""}}, []
-        for name, text in (("reasoning_content", reasoning_of(message)), ("content", content_of(message))):
-            yield from (({"delta": {name: piece}}, encode(piece)) for piece in split(text))
+        thought = split(reasoning_of(message))
+        for index, piece in enumerate(thought):
+            opened = encode("<think>") if not index else []
+            closed = encode("</think>") if index == len(thought) - 1 else []
+            yield {"delta": {"reasoning_content": piece}}, [*opened, *encode(piece), *closed]
+        yield from (({"delta": {"content": piece}}, encode(piece)) for piece in split(content_of(message)))
         for index, call in enumerate(message.get("tool_calls") or ()):
             name, arguments = call["function"]["name"], call["function"]["arguments"]
             head = {"index": index, "id": call["id"], "type": "function", "function": {"name": name, "arguments": ""}}

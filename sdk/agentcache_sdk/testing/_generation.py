@@ -13,6 +13,7 @@ from agentcache_sdk.testing._choices import make_choice
 from agentcache_sdk.testing._chunks import Choice, Envelope
 from agentcache_sdk.testing._http import DONE, Answer, AnyAnswer, Asked, Refusal, Stream, event
 from agentcache_sdk.testing._jobs import Job, make_job
+from agentcache_sdk.testing._rendering import Prompt
 from agentcache_sdk.testing._state import State
 from agentcache_sdk.testing.replies import (
     Delay,
@@ -25,6 +26,7 @@ from agentcache_sdk.testing.replies import (
     Reply,
     as_reply,
 )
+from agentcache_sdk.testing.requests import Request
 from agentcache_sdk.testing.script import ScriptExhausted
 from agentcache_sdk.types import Miss
 
@@ -87,7 +89,9 @@ class _Flight:
         n = int(self.job.body.get("n") or 1)
         return [self._reply(request) for request in self.job.requests for _ in range(n)]
 
-    def _reply(self, request: Any) -> Reply:
+    def _reply(self, request: Request) -> Reply:
+        if request.kind == "prewarm":
+            return Reply("warm")
         try:
             said = self.state.scripts.next(request)
         except ScriptExhausted as error:
@@ -143,7 +147,7 @@ class _Flight:
             state.note_beginning(job.asked.owner, job.root, tokens)
             self._keep(tokens)
 
-    def _point(self, prompt: Any, token: int) -> dict[str, Any]:
+    def _point(self, prompt: Prompt, token: int) -> dict[str, Any]:
         path = prompt.place(token)[1] if prompt.spans else "prompt"
         return {"path": path, "token": token, "tail": token % self.state.setup.page_size}
 

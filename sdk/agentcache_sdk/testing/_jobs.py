@@ -9,7 +9,7 @@ from agentcache_sdk.testing._http import Asked, Refusal, bad_field, busy, check_
 from agentcache_sdk.testing._rendering import NEW_TOOLS, Prompt, render
 from agentcache_sdk.testing._sessions import HeldSession, HeldTurn, check_turns
 from agentcache_sdk.testing._state import State
-from agentcache_sdk.testing._tokens import decode, encode
+from agentcache_sdk.testing._tokens import BEGIN, decode, encode
 from agentcache_sdk.testing.requests import Request, continuation_break
 
 
@@ -67,7 +67,9 @@ def make_job(state: State, asked: Asked, *, chat: bool) -> Job:
     for request in job.requests:
         state.check_size(request.rendered.tokens, "messages" if chat else "prompt")
         request.prompt_tokens = len(request.rendered.tokens)
-        request.broken = continuation_break(request, state.requests) if chat else None
+        # What a new session is made of is its maker's choice: a summary in place of old turns, for instance.
+        begins = job.session is not None and not job.session.turns
+        request.broken = None if begins or not chat else continuation_break(request, state.requests)
         request.number = len(state.requests)
         state.requests.append(request)
     return job
@@ -87,10 +89,15 @@ def _completion(state: State, asked: Asked) -> Job:
     if "prompt" not in body:
         raise bad_field("prompt", "missing, expected text, a list of texts, a list of token ids", "missing_field")
     prompts = [Prompt(ids) for ids in _prompts(body["prompt"])]
-    requests = [
-        Request(0, "completion", body, prompt=decode(prompt.tokens), rendered=prompt) for prompt in prompts
-    ]  # fmt: skip
+    kind = "prewarm" if _only_warms(body) else "completion"
+    requests = [Request(0, kind, body, prompt=decode(prompt.tokens), rendered=prompt) for prompt in prompts]
     return Job(asked, False, state.root(asked.owner, body.get("cache_salt")), requests)
+
+
+def _only_warms(body: dict[str, Any]) -> bool:
+    """Whether it asks for one token behind the ids of a conversation's beginning, as ``client.prewarm`` does."""
+    prompt = body["prompt"]
+    return isinstance(prompt, list) and prompt[:1] == [BEGIN] and body.get("max_tokens") == 1 and not body.get("stream")
 
 
 def _turn(state: State, asked: Asked, *, chat: bool) -> Job:

@@ -114,7 +114,7 @@ def _add_reply(prompt: Prompt, message: Message, memory: ReplyMemory, index: int
 def reply_tokens(message: Message) -> list[int]:
     """Ids of an assistant message as a model would have drawn it, without the end token."""
     reasoning = reasoning_of(message)
-    parts = [f"<think>{reasoning}</think>"] if reasoning else []
+    parts = ["<think>", reasoning, "</think>"] if reasoning else []
     parts += [content_of(message), *map(call_text, message.get("tool_calls") or ())]
     return [token for part in parts for token in encode(part)]
 

@@ -39,11 +39,12 @@ class Request:
 
     Attributes:
         number: 0 for the first; its place in ``engine.requests``.
-        kind: ``chat``, or ``completion`` for raw text.
+        kind: ``chat``; ``completion`` for raw text; ``prewarm`` for what ``client.prewarm`` sends, which no script is
+            asked about.
         messages: the whole conversation, what a session knew before included; empty for raw text.
         new_messages: those that this request brought.
         tools: schemas, those of the session included.
-        prompt: the whole text, where ``kind`` is ``completion``.
+        prompt: the whole text, where it is no chat.
         body: as it was sent.
         session: id.
         reply: the assistant message that was given; ``None`` while there is none, or where the request failed.
