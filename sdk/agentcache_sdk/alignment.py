@@ -105,13 +105,14 @@ class LintResult:
         return self.clean
 
     def __rich__(self) -> Table:
+        from rich import box
         from rich.table import Table
 
         page = f", pages of {self.page_size}" if self.page_size else ""
         title = f"{self.prompt_tokens:,} tokens, {self.static_tokens:,} of them static{page}"
-        table = Table(title=title, title_justify="left")
-        for name in ("code", "where"):
-            table.add_column(name, overflow="fold")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("code", no_wrap=True)
+        table.add_column("where", overflow="fold")
         table.add_column("tokens lost", justify="right")
         table.add_column("what to do", overflow="fold")
         for finding in self.findings:

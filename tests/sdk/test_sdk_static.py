@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import doctest
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from live import LiveServer, drain, live_server
 from saying import Saying, saying_server
@@ -230,6 +232,46 @@ def test_lint_takes_what_chat_takes(server: LiveServer, client: Client) -> None:
         client.prewarm(SYSTEM, pad="tools")  # type: ignore[arg-type]
     with pytest.raises(AgentCacheError):
         client.prewarm(SYSTEM * 100)
+
+
+class Elsewhere(httpx.BaseTransport):
+    """A server that says how large its pages are and has no ``/tokenize``; with ``routes`` it has more."""
+
+    def __init__(self, **routes: Any) -> None:
+        self.routes = {"/v1/models": {"data": [{"id": "m", "page_size": 16}]}} | routes
+        self.asked: list[str] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request.url.path)
+        if request.url.path in self.routes:
+            return httpx.Response(200, json=self.routes[request.url.path])
+        return httpx.Response(404, json={"detail": "Not Found"})
+
+
+def test_a_server_that_does_not_tokenise_is_told_of_and_nothing_is_padded() -> None:
+    elsewhere = Elsewhere(
+        **{"/v1/chat/completions": {"choices": [{"message": {"role": "assistant", "content": "Hi"}}]}}
+    )
+    with Client("http://elsewhere", transport=elsewhere) as client:
+        with client.session(SYSTEM, pad="system") as session:
+            session.send("Hi")
+            assert session.padding is not None and "has no /tokenize" in str(session.padding)
+            assert session.messages[0] == {"role": "system", "content": SYSTEM}
+        for refused in (client.prewarm, client.lint):
+            with pytest.raises(AgentCacheError, match="has no /tokenize"):
+                refused([{"role": "user", "content": "Hi"}] if refused == client.lint else SYSTEM)
+    elsewhere.routes.pop("/v1/models")
+    with Client("http://elsewhere", transport=elsewhere) as client, client.session(SYSTEM, pad="system") as session:
+        assert "does not say how large its pages are" in str(session.padding)
+
+
+@pytest.mark.parametrize("method", [Client.prewarm, Client.lint], ids=["prewarm", "lint"])
+def test_the_example_of_a_method_runs_as_printed(saying: Saying, method: Any) -> None:
+    text = method.__doc__.replace("http://127.0.0.1:8100", saying.server.url)
+    example = doctest.DocTestParser().get_doctest(text, {}, method.__name__, None, None)
+    output: list[str] = []
+    doctest.DocTestRunner().run(example, out=output.append)
+    assert example.examples and not output, "".join(output)
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "sdk" / "alignment.md"
