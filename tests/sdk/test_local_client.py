@@ -22,6 +22,8 @@ from agentcache.cli import main
 from agentcache.errors import SettingsError, UnsupportedModelError
 from agentcache_sdk import AgentCacheError, BadRequest, Client, ContextOverflow, NotFound
 
+pytestmark = pytest.mark.filterwarnings("ignore::agentcache_sdk.CacheWarning")  # flushing makes prompts miss
+
 SYSTEM = "You read code and answer briefly. " * 6
 GREEDY = {"temperature": 0, "max_tokens": 12}
 LONG = {"temperature": 0, "max_tokens": 1500}

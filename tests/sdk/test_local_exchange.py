@@ -196,6 +196,7 @@ _WITHOUT_TORCH = """
 import sys
 import agentcache
 assert "LocalClient" in agentcache.__all__ and "agentcache_sdk" not in sys.modules
+assert agentcache.LocalClient and not {"torch", "transformers", "fastapi", "uvicorn", "numpy"} & sys.modules.keys()
 sys.modules["torch"] = None
 try:
     agentcache.LocalClient()
