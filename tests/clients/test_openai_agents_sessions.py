@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import doctest
 import json
+import random
+import re
 import subprocess
 import sys
 import warnings
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from agents import Agent, ModelSettings, Runner, add_trace_processor, function_tool, handoff, set_trace_processors
 from agents.memory import Session, SessionSettings
 from saying import Saying, saying_server
 
-from agentcache_sdk import AsyncClient, CacheWarning, Client, PrefixBreakWarning
+from agentcache_sdk import AsyncClient, CacheWarning, Client, PrefixBreakWarning, openai_agents
 from agentcache_sdk.openai_agents import CachedSession, model, run_config, share_tools
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city":   "Paris"}}\n</tool_call>'
@@ -42,10 +46,15 @@ def weather(saying: Saying):
     return get_weather
 
 
-def helper(name: str, *tools, **fields) -> Agent:
+def instructions(name: str, words: int = 300) -> str:
+    """Nothing in common with another test's, and longer than what may count as one text with something filled in."""
+    known = ["be", "kind", "brief", "and", "say", "what", "you", "did", "do", "not", "guess", "ask", "look", "first"]
+    return " ".join(random.Random(name).choices(known, k=words))
+
+
+def helper(name: str, *tools, words: int = 300, **fields) -> Agent:
     """An agent whose prompt no other test has sent."""
-    instructions = f"You are {name}. " + "Be kind, be brief and say what you did. " * 12
-    return Agent(name=name, instructions=instructions, tools=[*tools], **fields)
+    return Agent(name=name, instructions=instructions(name, words), tools=[*tools], **fields)
 
 
 async def ask(session, agent, text, *, streamed=False, **fields):
@@ -117,7 +126,7 @@ def test_runs_side_by_side_and_one_after_another_report_to_their_own_sessions(sa
     async def talk():
         async with AsyncClient(saying.server.url) as client:
             sessions = [CachedSession(client, f"talk {number}") for number in range(4)]
-            long = [helper(f"side {number}" + " and so on" * 20 * number) for number in range(4)]
+            long = [helper(f"side {number}", words=300 + 50 * number) for number in range(4)]
             pairs = list(zip(sessions, long, strict=True))
             await asyncio.gather(*(ask(*pair, "Hello?", streamed=n % 2 == 0) for n, pair in enumerate(pairs)))
             for pair in pairs:  # in one task, with a run that has no session behind each
@@ -401,7 +410,7 @@ def test_agents_that_share_a_preamble_and_tools_hand_over_for_nothing(saying, ap
             assert clerk.tools == desk.tools
             assert len(clerk.handoffs) == len(desk.handoffs) == 1
             handing = hand_over(saying, clerk)
-            house = f"You work in the {api} house. Be brief."
+            house = instructions(f"house {api}")
             config = session.run_config(preamble=house)
             saying.says(ANSWER)
             await ask(session, desk, LONG, run_config=config)
@@ -473,3 +482,29 @@ def test_without_the_framework_the_import_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "pip install 'agentcache[agents]'" in done.stderr
+
+
+def test_every_snippet_of_the_page_runs_in_order(saying, tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "sdk" / "openai-agents.md").read_text("utf-8")
+    snippets = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(snippets) == page.count("```python") == 6
+    monkeypatch.chdir(tmp_path)
+    saying.says(ANSWER)
+    space = {"__name__": "agents_page"}
+    for number, snippet in enumerate(snippets):
+        code = snippet.replace("http://127.0.0.1:8100", saying.server.url)
+        exec(compile(code, f"openai-agents.md#{number}", "exec"), space)
+    in_the_runners_loop(space["config"].model_provider.aclose())
+    in_the_runners_loop(space["named"].model.close())
+    printed = capsys.readouterr().out
+    for expected in (ANSWER, "tokens per turn", "lost: 0", "[True, True] True", "0 True", "\nTrue\n"):
+        assert expected in printed
+    assert printed.endswith("True\n0 True\nTrue\n")
+
+
+def test_the_example_of_the_package_runs(saying):
+    saying.says(ANSWER)
+    example = doctest.DocTestFinder(recurse=False).find(openai_agents)[0]
+    for step in example.examples:
+        step.source = step.source.replace("http://127.0.0.1:8100", saying.server.url)
+    assert doctest.DocTestRunner().run(example) == (0, len(example.examples))

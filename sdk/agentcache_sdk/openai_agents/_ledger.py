@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agentcache_sdk._codes import CODES, code_of_miss, sentence_of_miss
@@ -79,6 +79,14 @@ class Heard:
     cut: int
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """A call's row, and findings with sentences about them for people (empty: the finding has its own)."""
+
+    row: ModelCall
+    told: list[tuple[Finding, str]]
+
+
 @dataclass
 class Ledger:
     """::
@@ -106,26 +114,29 @@ class Ledger:
         self.calls.append(call)
         self.reachable.append(call)
 
-    def judge(self, heard: Heard) -> tuple[ModelCall, Finding | None, str]:
-        """The call's row; and, where it lost more than a page, what to warn of, with a sentence for people."""
+    def judge(self, heard: Heard) -> Judgement:
+        """What the call lost, and what is to be said about it.  A loss of up to a page is where a shared prefix ends."""
         cache, head = heard.cache, Head.of(heard.body)
-        last = self.reachable[-1] if self.reachable else None
         same_head = [call for call in self.reachable if call.head == head]
         # Of an agent that has spoken before, its own last prompt is what could be cached.
-        before = same_head[-1] if same_head else last
+        before = (same_head or self.reachable)[-1] if self.reachable else None
         lost = max(0, before.sent - cache.cached_tokens) if before else 0
-        broken = _broken(heard, None if before is None or before.head == head else before.head)
-        finding = None
-        if before is not None and lost > (cache.page_size or 0) and broken is not None:
-            finding = _finding(broken.code, broken.path, min(lost, cache.prompt_tokens - cache.cached_tokens), cache)
-        why, fix = ("", "")
-        if finding is not None and broken is not None:
-            why, fix = f"{broken.code} {broken.sentence}", CODES[broken.code].fix
-        elif (lost or not self.calls) and cache.miss is not None:
-            why = f"{cache.miss.code}{': ' + cache.miss.detail if cache.miss.detail else ''}"
-        computed, sent = cache.computed_tokens, cache.prompt_tokens
-        call = ModelCall(heard.items, head, sent, cache.cached_tokens, computed, lost, why, fix)
-        return call, finding, broken.sentence if broken else ""
+        row = ModelCall(heard.items, head, cache.prompt_tokens, cache.cached_tokens, cache.computed_tokens, lost)
+        told = [(finding, "") for finding in cache.findings]
+        if before is not None and lost > (cache.page_size or 0):
+            broken = _broken(heard, None if before.head == head else before.head)
+            by_text = [finding for finding in cache.findings if finding.code[:3] in _OF_TEXT]
+            if broken is not None and (broken.surely or not by_text):
+                told = [(finding, "") for finding in cache.findings if finding not in by_text]
+                finding = _finding(broken, min(lost, cache.prompt_tokens - cache.cached_tokens), cache)
+                told.insert(0, (finding, broken.sentence))
+                row = replace(row, why=f"{broken.code} {broken.sentence}", fix=CODES[broken.code].fix)
+            elif by_text:
+                code = by_text[0].code
+                row = replace(row, why=f"{code} {by_text[0].name}", fix=CODES[code].fix if code in CODES else "")
+        if not row.why and (lost or not self.calls) and cache.miss is not None:
+            row = replace(row, why=f"{cache.miss.code}{': ' + cache.miss.detail if cache.miss.detail else ''}")
+        return Judgement(row, told)
 
     def report(self) -> SessionReport:
         rows = (
@@ -135,41 +146,50 @@ class Ledger:
         return SessionReport(tuple(rows), tuple(self.notes))
 
 
+_OF_TEXT = ("AC1", "AC2", "AC3", "AC4")
+"""Findings about where two prompts part."""
+
+
 @dataclass(frozen=True)
 class _Broken:
-    """What broke the prefix, and where."""
+    """What broke the prefix, and where.
+
+    Attributes:
+        surely: known from what was sent, whatever a comparison of the texts may find as well.
+    """
 
     code: str
     path: str | None
     sentence: str
+    surely: bool = True
 
 
 def _broken(heard: Heard, other_head: Head | None) -> _Broken | None:
     """Args: other_head: the head of the prompt that this one is compared with, where it is not this one's."""
-    if heard.cache.miss is None:
+    miss = heard.cache.miss
+    if miss is None:
         return None
     if heard.cut:
         return _Broken("AC402", "session_settings.limit", CUT)
-    if other_head is not None and heard.cache.miss.code in ("diverged", "cold", "below_page"):
-        if other_head.tools != Head.of(heard.body).tools:
-            return _Broken("AC301", "tools", HANDOFF)
-        return _Broken("AC401", "instructions", HANDOFF)
-    miss = heard.cache.miss
+    if other_head is not None and miss.code in ("diverged", "cold", "below_page"):
+        tools_too = other_head.tools != Head.of(heard.body).tools
+        return _Broken("AC301" if tools_too else "AC401", "tools" if tools_too else "instructions", HANDOFF)
     code, sentence = code_of_miss(miss.code), sentence_of_miss(miss.code)
     if code is None or sentence is None:
         return None
-    return _Broken(code, miss.path, f"{sentence}{f' ({miss.detail})' if miss.detail else ''}")
+    sentence = f"{sentence}{f' ({miss.detail})' if miss.detail else ''}"
+    return _Broken(code, miss.path, sentence, surely=miss.code != "diverged")
 
 
-def _finding(code: str, path: str | None, lost: int, cache: CacheReport) -> Finding:
+def _finding(broken: _Broken, lost: int, cache: CacheReport) -> Finding:
     miss = cache.miss
     return Finding(
-        code=code,
-        name=CODES[code].name,
+        code=broken.code,
+        name=CODES[broken.code].name,
         severity="warning",
         confidence="confirmed",
-        verdict="unavoidable" if code == "AC801" else "waste",
-        location=Location(path=path, token=miss.at_token if miss else None),
+        verdict="unavoidable" if broken.code == "AC801" else "waste",
+        location=Location(path=broken.path, token=miss.at_token if miss else None),
         before=miss.was if miss else None,
         after=miss.now if miss else None,
         tokens_lost=lost,

@@ -101,7 +101,7 @@ class CachedChatModel(OpenAIChatCompletionsModel):
     def __init__(self, model: str, server: HearingClient) -> None:
         super().__init__(model, server.official)
         self._server = server
-        self._sink = WarningSink()
+        self._sink = WarningSink(by_site=True)
 
     async def close(self) -> None:
         """Close the connections that were made in the running event loop; more are made when they are needed."""
@@ -134,7 +134,7 @@ class CachedResponsesModel(OpenAIResponsesModel):
     def __init__(self, model: str, server: HearingClient) -> None:
         super().__init__(model, server.official)
         self._server = server
-        self._sink = WarningSink()
+        self._sink = WarningSink(by_site=True)
 
     async def close(self) -> None:
         """Close the connections that were made in the running event loop; more are made when they are needed."""

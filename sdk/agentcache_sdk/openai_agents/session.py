@@ -92,7 +92,7 @@ class CachedSession:
     ) -> None:
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
         self._provider = CachedProvider(client, api)
-        self._sink = WarningSink((ignore,) if isinstance(ignore, str) else tuple(ignore), min_tokens_lost)
+        self._sink = WarningSink(ignore, min_tokens_lost)
         self._site = user_site()
         self._lock = threading.RLock()
         self._talk = _Talk()
@@ -240,12 +240,11 @@ class CachedSession:
             CacheWarning: it lost cache, and warnings are errors.
         """
         with self._lock:
-            call, finding, sentence = self._talk.ledger.judge(heard)
-            self._write({"call": call.to_json()})
-            self._talk.ledger.add(call)
-        if finding is not None:
+            judgement = self._talk.ledger.judge(heard)
+            self._write({"call": judgement.row.to_json()})
+            self._talk.ledger.add(judgement.row)
+        for finding, sentence in judgement.told:
             self._sink.emit(finding, site, sentence)
-        self._sink.emit_all(heard.cache.findings, site)
 
     def announced(self, agent: str, text: str, items: Sequence[Item], cut: int) -> list[Item]:
         """For ``run_config(preamble=...)``: ``items`` with every agent's instructions where it took over."""
