@@ -11,7 +11,7 @@ A place in a message becomes a token by changing the character there and renderi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from agentcache_sdk._look import ClientLook
 from agentcache_sdk._session_calls import is_missing_route
 from agentcache_sdk._static import Prompt, beside, common_length, leading_system, served_model, static_part
 from agentcache_sdk.alignment import LintResult
+from agentcache_sdk.cache_warnings import code_prefixes
 from agentcache_sdk.errors import AgentCacheError, APIError, BadRequest
 from agentcache_sdk.tools import Tool, tool_schemas
 from agentcache_sdk.types import Finding, Fix, Location
@@ -41,18 +42,20 @@ class LintInput:
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Tool] | None
     options: Mapping[str, Any]
+    ignore: str | Iterable[str] = ()
+    """Codes, or beginnings of codes."""
 
     def request(self) -> Request:
         """
         Raises:
-            TypeError, ValueError: messages or tools that are none, or no message.
+            TypeError, ValueError: messages or tools that are none, no message, or a code that is none.
         """
         options = dict(self.options)
         messages = _calls.with_volatile(self.messages, options.pop("volatile", None))
         plain = tuple(_calls.message_list(messages))
         if not plain:
             raise ValueError("messages: got none, expected at least one")
-        return Request(plain, tuple(tool_schemas(self.tools or ())), options)
+        return Request(plain, tuple(tool_schemas(self.tools or ())), options, code_prefixes("ignore", self.ignore))
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Request:
     messages: tuple[dict[str, Any], ...]
     tools: tuple[dict[str, Any], ...]
     options: Mapping[str, Any]
+    ignore: tuple[str, ...]
 
     @property
     def prompt(self) -> Prompt:
@@ -94,6 +98,8 @@ def _linted(request: Request, look: ClientLook) -> Steps[LintResult]:
     findings: list[Finding] = []
     # A glance is only remembered when its request is sent.
     for finding in look.glance(request.messages, request.tools, request.options).findings:
+        if finding.code.startswith(request.ignore):
+            continue
         placed = finding
         if len(findings) < _PLACES:
             placed = yield from _placed(finding, request, ids, page_size)
@@ -103,7 +109,8 @@ def _linted(request: Request, look: ClientLook) -> Steps[LintResult]:
     # The request itself may part earlier from what others with its system text say: it need not begin with a user's text.
     length = common_length(static.ids, ids)
     if page_size and (system or request.tools):
-        findings += _alignment(length, page_size, _end_of_static(system))
+        alignment = _alignment(length, page_size, _end_of_static(system))
+        findings += [finding for finding in alignment if not finding.code.startswith(request.ignore)]
     findings.sort(key=lambda f: len(ids) if f.location.token is None else f.location.token)
     tail = length % page_size if page_size else 0
     return LintResult(tuple(findings), len(ids), length, tail, page_size, None if served is None else served.id)

@@ -80,7 +80,7 @@ class LintResult:
     """What one request would lose.  ``print`` it for a table; true when there is nothing to do.
 
     Attributes:
-        findings: in the order of their place in the prompt.  Those of severity ``info`` leave the result clean.
+        findings: in the order of their place in the prompt.
         prompt_tokens: length of the prompt as the server renders it.
         static_tokens: of those, how many stand before the first user text: what all conversations with this system text
             and these tools share.
@@ -98,8 +98,8 @@ class LintResult:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is worse than information."""
-        return all(finding.severity == "info" for finding in self.findings)
+        """Whether nothing is wasted that is more than a piece of information (severity ``info``)."""
+        return all(finding.severity == "info" or finding.verdict == "legitimate" for finding in self.findings)
 
     def __bool__(self) -> bool:
         return self.clean

@@ -158,10 +158,15 @@ class AsyncClient:
         return await self._transport.drive(prewarmed(beginning, self._server.paddings))
 
     async def lint(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] | None = None, **options: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Tool] | None = None,
+        *,
+        ignore: str | Iterable[str] = (),
+        **options: Any,
     ) -> LintResult:
         """See ``Client.lint``."""
-        return await self._transport.drive(linted(LintInput(messages, tools, options), self._watch.look))
+        return await self._transport.drive(linted(LintInput(messages, tools, options, ignore), self._watch.look))
 
     async def sessions(self) -> list[SessionInfo]:
         """See ``Client.sessions``."""

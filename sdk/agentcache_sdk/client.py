@@ -214,12 +214,18 @@ class Client:
         return self._transport.drive(prewarmed(beginning, self._server.paddings))
 
     def lint(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] | None = None, **options: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Tool] | None = None,
+        *,
+        ignore: str | Iterable[str] = (),
+        **options: Any,
     ) -> LintResult:
         """What this chat request would lose, in the server's own tokens.  Nothing is generated or remembered.
 
         Args:
             messages, tools, options: as for ``chat``.
+            ignore: warning codes, or beginnings of codes, to leave out: ``"AC501"``, ``("AC1", "AC5")``.
 
         Raises:
             AgentCacheError: the server cannot tokenise, or refuses the request.
@@ -231,7 +237,7 @@ class Client:
         >>> result.clean, result.findings[0].code, result.findings[0].tokens_lost_kind
         (False, 'AC101', 'exact')
         """
-        return self._transport.drive(linted(LintInput(messages, tools, options), self._watch.look))
+        return self._transport.drive(linted(LintInput(messages, tools, options, ignore), self._watch.look))
 
     def sessions(self) -> list[SessionInfo]:
         """The sessions that the server holds for this API key, oldest first."""

@@ -212,6 +212,41 @@ def test_lint_of_a_clean_request_says_where_its_static_part_ends(client: Client)
     assert bare.findings == () and bare.prompt_tokens > bare.static_tokens
 
 
+def test_lint_knows_what_this_client_has_sent_and_is_not_remembered_itself(client: Client) -> None:
+    def messages(name: str) -> list[dict[str, Any]]:
+        system = f"{SYSTEM}\nYou work for {name}.\n{SYSTEM}"
+        return [{"role": "system", "content": system}, {"role": "user", "content": "Fix the bug."}]
+
+    assert client.lint(messages("Ada"), ignore="AC5").findings == ()
+    assert client.lint(messages("Berta"), ignore="AC5").findings == ()
+    earlier = client.chat(messages("Ada"), **IDS)
+    result = client.lint(messages("Berta"), ignore="AC5")
+    (finding,) = result.findings
+    assert not result.clean
+    token = common(ids_of(earlier), ids_of(client.chat(messages("Berta"), **IDS)))
+    assert abs((finding.location.token or 0) - token) <= 1, "names may begin with the same token"
+    assert finding.tokens_lost == result.prompt_tokens - (finding.location.token or 0)
+    assert finding.code in str(result)
+
+
+def test_a_place_in_parts_or_tools_is_counted_too(client: Client) -> None:
+    parts = [{"type": "text", "text": SYSTEM}, {"type": "text", "text": "It is 12:30:45 now."}]
+    asked = {"role": "user", "content": "Fix the bug."}
+    (time,) = client.lint([{"role": "system", "content": parts}, asked], ignore="AC5").findings
+    joined = SYSTEM + "It is 12:30:45 now."
+    (again,) = client.lint([{"role": "system", "content": joined}, asked], ignore="AC5").findings
+    assert time.location.token == again.location.token and time.tokens_lost == again.tokens_lost
+    assert time.tokens_lost_kind == "exact"
+    tools = [{**TOOL, "function": {**TOOL["function"], "name": name}} for name in ("read", "write", "search", "run")]
+    messages = [{"role": "system", "content": SYSTEM}, asked]
+    earlier = client.chat(messages, tools=tools, **IDS)
+    swapped = [tools[1], tools[0], *tools[2:]]
+    (order,) = client.lint(messages, swapped, ignore="AC5").findings
+    token = common(ids_of(earlier), ids_of(client.chat(messages, tools=swapped, **IDS)))
+    assert order.code == "AC202" and order.tokens_lost_kind == "upper_bound"
+    assert abs((order.location.token or 0) - token) <= 1, "names may begin with the same token"
+
+
 def test_lint_takes_what_chat_takes(server: LiveServer, client: Client) -> None:
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi"}]
     options = {"volatile": {"now": "12:30:45"}, "max_tokens": 3, "model": client.models()[0].id}
