@@ -13,11 +13,14 @@ from tiny_tokenizer import write_tokenizer
 from agentcache.chat.detokenizer import TextStream
 from agentcache.chat.messages import normalize_messages
 from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.replies.base import names_of
 from agentcache.chat.splice import ChatInput
 from agentcache.chat.tokenizer import Tokenizer
+from agentcache.chat.tool_text import announcement
 from agentcache.server.conversations import recall
 from agentcache.server.endings import extended
 from agentcache.server.misses import Asked
+from agentcache.sessions.added_tools import AddedTools
 from agentcache.sessions.known import KnownTranscripts
 from agentcache.sessions.naming import name_conversation
 from agentcache.sessions.session import Figures, Head, Home, Session
@@ -60,15 +63,20 @@ def draw_reply(rng: random.Random, tokenizer: Tokenizer) -> Reply:
 class Life:
     """A session beside the plain list of ids that it must be."""
 
-    def __init__(self, session: Session, prompts: list[list[int]]) -> None:
+    def __init__(self, session: Session, prompts: list[list[int]], tools: list[list[str]]) -> None:
         self.session = session
         self.prompts = prompts
         """What each turn's prompt and reply must begin the next prompt with."""
+        self.tools = tools
+        """Names of those that each turn brought along."""
 
-    def turn(self, rng: random.Random, renderer: ChatRenderer, known: KnownTranscripts, *, cut: bool) -> None:
+    def turn(
+        self, rng: random.Random, renderer: ChatRenderer, known: KnownTranscripts, *, cut: bool, learns: bool = False
+    ) -> None:
         tokenizer = renderer.tokenizer
         new = {"role": "user", "content": rng.choice(("go on", "the cache ✓", "", " again ", "x<|im_end|>y"))}
-        with self.session.begin([new]) as turn:
+        added = self.news(rng) if learns else None
+        with self.session.begin([new], added=added) as turn:
             prompt = turn.make_prompt(renderer)
             text = renderer.render_text(turn.all_messages).text
             assert prompt.transcript.text == text and prompt.broken_at is None
@@ -82,21 +90,37 @@ class Life:
             if tokenizer.decode(reply.token_ids) == reply.text:
                 assert transcript.ids.tolist() == prompt.ids + list(reply.token_ids)
             turn.commit(reply, transcript, FIGURES, 0.0)
-        known.remember(names(self.session.messages), transcript, ROOT)
+        known.remember(names(self.session.rendered_messages), transcript, ROOT)
         self.prompts.append(transcript.ids.tolist())
+        self.tools.append([] if added is None else added.names)
+
+    def news(self, rng: random.Random) -> AddedTools:
+        count = sum(map(len, self.tools))
+        new = [{"type": "function", "function": {"name": f"tool-{count + n}"}} for n in range(rng.randint(1, 2))]
+        return AddedTools(tuple(new), announcement(new, None if count else "<|im_start|>"))
 
     def fork(self, kept: int) -> Life:
-        return Life(self.session.fork("fork", 0.0, kept), self.prompts[:kept])
+        return Life(self.session.fork("fork", 0.0, kept), self.prompts[:kept], self.tools[:kept])
+
+    def adopt(self, other: Life) -> None:
+        own, new = self.session.turns, other.session.turns
+        shared = next(
+            (n for n, (a, b) in enumerate(zip(own, new, strict=False)) if a != b), min(len(own), len(new))
+        )
+        dropped = len(own) - shared
+        self.session.adopt(other.session, 0.0)
+        assert self.session.events[-1]["dropped"] == dropped and self.session.has_just_adopted(other.session.id)
+        self.prompts, self.tools = other.prompts, other.tools
 
     def rollback(self, kept: int) -> None:
         self.session.rollback(kept, 0.0)
-        del self.prompts[kept:]
+        del self.prompts[kept:], self.tools[kept:]
 
 
 def begin(renderer: ChatRenderer) -> Life:
     head = Head(False, ({"role": "system", "content": "You are a helpful agent."},))
     home = Home(b"owner", ROOT)
-    return Life(Session("s", home, head, 60, 0.0, head.transcript), [])
+    return Life(Session("s", home, head, 60, 0.0, head.transcript), [], [])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -108,13 +132,19 @@ def test_every_life_of_a_session_keeps_its_ids(renderer, seed, length):
     for _ in range(length):
         life = rng.choice(lives)
         turns = len(life.session.turns)
-        move = rng.choice(("turn", "turn", "turn", "cut", "fork", "rollback"))
+        move = rng.choice(("turn", "turn", "turn", "cut", "fork", "fork", "rollback", "adopt"))
         if move in ("turn", "cut"):
-            life.turn(rng, renderer, known, cut=move == "cut")
+            life.turn(rng, renderer, known, cut=move == "cut", learns=rng.random() < 0.3)
         elif move == "fork":
             lives.append(life.fork(rng.randint(0, turns)))
-        else:
+        elif move == "rollback":
             life.rollback(rng.randint(0, turns))
+        elif len(lives) > 1:
+            other = rng.choice([each for each in lives if each is not life])
+            life.adopt(other)
+            lives.remove(other)
+        assert [turn.to_json()["tools"] for turn in life.session.turns] == life.tools
+        assert names_of(life.session.tools or ()) == {name for turn in life.tools for name in turn}
         assert len(life.session.turns) == len(life.prompts)
         assert [life.session.transcript_at(n + 1).ids.tolist() for n in range(len(life.prompts))] == life.prompts
 
