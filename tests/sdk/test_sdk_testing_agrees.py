@@ -7,7 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from testing_places import Place, answered, difference, failed, fake_place, held, missed, real_place, seen, shape
+from testing_places import (
+    Place,
+    answered,
+    difference,
+    failed,
+    fake_place,
+    held,
+    missed,
+    real_place,
+    seen,
+    shape,
+    without_ids,
+)
 
 from agentcache_sdk import APIError, NotFound, SessionDiverged
 from agentcache_sdk.testing import call
@@ -307,6 +319,34 @@ def completions(place: Place) -> Iterator[Any]:
     yield len(ids.raw["prompt_token_ids"]) - ids.usage.prompt_tokens
 
 
+def what_the_sdk_makes_of_it(place: Place) -> Iterator[Any]:
+    client, system = place.client, f"On top. {LONG}"
+    first, again = client.prewarm(system, [read_file]), client.prewarm(system, [read_file])
+    yield first.cached_tokens, first.tokens == first.computed_tokens, again.computed_tokens
+    with client.session(system, [read_file]) as session:
+        place.says([call("read_file", path="a.py")])
+        result = session.run("Look at it.", max_turns=2)
+        yield result.turns[0].usage.cached_tokens >= first.tokens
+        yield result.stopped, [run.content for run in result.tool_runs], seen(result.turns[1], result.turns[0])
+        place.says("Done.")
+        answer = session.run()
+        yield answer.text, seen(answer.turn, result.turn)
+        session.add_tools(run_tests)
+        yield seen(session.send("Run the tests."), answer.turn), held(session, place)
+        (fork,) = session.fork(1)
+        on_the_fork = fork.send("Try something.")
+        session.adopt(fork)
+        yield seen(session.send("Good."), on_the_fork), held(session, place)
+        done = session.compact("It was all about tests.")
+        yield done.turns_dropped, done.turns_kept, [without_ids(message) for message in session.messages]
+        after = session.send("Go on.")
+        yield after.usage.cached_tokens >= first.tokens, held(session, place)
+    with client.session(f"Padded. {LONG}", pad="system") as session:
+        turn = session.send("Hello.")
+        with client.session(f"Padded. {LONG}", pad="system") as other:
+            yield other.send("How are you?").usage.cached_tokens % 16, turn.text
+
+
 def salts(place: Place) -> Iterator[Any]:
     messages = [{"role": "system", "content": f"Salt. {LONG}"}, {"role": "user", "content": "Hello."}]
     for salt in ("a", "a", "b", None):
@@ -391,7 +431,8 @@ def what_is_refused(place: Place) -> Iterator[Any]:
 SCENARIOS: list[Callable[[Place], Iterator[Any]]] = [
     turns_of_a_session, replies_that_are_cut, tools_and_their_results, tools_that_come_later,
     a_history_that_is_sent_each_time, calls_in_a_history, forks, adopting, rollbacks_and_conditions, leases, snapshots,
-    sessions_that_end, raw_sessions, completions, salts, chunks_of_streams, what_the_server_tells, what_is_refused,
+    sessions_that_end, raw_sessions, completions, what_the_sdk_makes_of_it, salts,
+    chunks_of_streams, what_the_server_tells, what_is_refused,
 ]  # fmt: skip
 
 

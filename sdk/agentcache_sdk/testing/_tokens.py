@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 BEGIN, END = 1, 2
 """What a message begins and ends with."""
@@ -28,7 +29,13 @@ def encode(text: str) -> list[int]:
     >>> decode(encode("Read the file."))
     'Read the file.'
     """
-    return [int.from_bytes(b"\x01" + piece, "big") for piece in _pieces(text)]
+    return list(_encoded(text))
+
+
+@lru_cache(maxsize=1024)
+def _encoded(text: str) -> tuple[int, ...]:
+    """Conversations are rendered anew with every request, so the same texts come again and again."""
+    return tuple(int.from_bytes(b"\x01" + piece, "big") for piece in _pieces(text))
 
 
 def decode(ids: Iterable[int]) -> str:
@@ -42,15 +49,24 @@ def split(text: str) -> list[str]:
 
 
 def _pieces(text: str) -> Iterator[bytes]:
-    for match in _WORDS.finditer(text):
-        piece = b""
-        for character in match.group():
-            spelled = character.encode("utf-8", "surrogatepass")
-            if len(piece) + len(spelled) > _BYTES:
-                yield piece
-                piece = b""
-            piece += spelled
-        yield piece
+    for word in _WORDS.findall(text):
+        if word.isascii():
+            spelled = word.encode()
+            yield from (spelled[start : start + _BYTES] for start in range(0, len(spelled), _BYTES))
+        else:
+            yield from _whole_characters(word)
+
+
+def _whole_characters(word: str) -> Iterator[bytes]:
+    """Pieces of a word that end where characters do."""
+    piece = b""
+    for character in word:
+        spelled = character.encode("utf-8", "surrogatepass")
+        if len(piece) + len(spelled) > _BYTES:
+            yield piece
+            piece = b""
+        piece += spelled
+    yield piece
 
 
 def _spelled(token: int) -> str:

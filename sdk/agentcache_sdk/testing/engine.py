@@ -95,6 +95,19 @@ class FakeEngine:
 
     # -- the script
 
+    def says(self, script: list[Script] | Script) -> None:
+        """Replace the script: what the model says from now on, for an engine that a fixture has made.
+
+        >>> from agentcache_sdk.testing import FakeEngine
+        >>> engine = FakeEngine()
+        >>> engine.says(["Hello."])
+        >>> with engine.client() as client:
+        ...     client.chat([{"role": "user", "content": "Hi"}]).text
+        'Hello.'
+        """
+        with self._state.lock:
+            self._state.scripts.default = Lines("the script", _replies(script))
+
     def when(self, match: Any, script: list[Script] | Script, *, name: str | None = None) -> None:
         """Give some requests a script of their own: forks that run at once, or agents that share the engine.
 

@@ -125,7 +125,13 @@ def continuation_break(request: Request, earlier: list[Request]) -> PrefixBreak 
 
 
 def _goes_on(request: Request, before: Request) -> bool:
-    return request.rendered.tokens[: len(before.sequence)] == before.sequence
+    return _begins_with(request.rendered.tokens, before.sequence)
+
+
+def _begins_with(tokens: list[int], beginning: list[int]) -> bool:
+    """Looks at the end first: prompts that differ mostly do so there, and these lists are long."""
+    length = len(beginning)
+    return tokens[length - 8 : length] == beginning[-8:] and tokens[:length] == beginning
 
 
 def _whose_reply_it_holds(request: Request, replied: list[Request]) -> Request | None:
@@ -133,21 +139,23 @@ def _whose_reply_it_holds(request: Request, replied: list[Request]) -> Request |
     for message in reversed(request.messages):
         if message.get("role") != "assistant":
             continue
-        said = [old for old in replied if _says_the_same(old.reply or {}, message)]
+        said = [old for old in reversed(replied) if _says_the_same(old.reply or {}, message)]
         if said:
-            return max(said, key=lambda old: (common(old.sequence, request.rendered.tokens), old.number))
+            continued = next((old for old in said if _goes_on(request, old)), None)
+            return continued or max(said, key=lambda old: common(old.sequence, request.rendered.tokens))
     return None
 
 
 def _whose_reply_it_changed(request: Request, replied: list[Request]) -> Request | None:
     """The longest earlier conversation that it repeats up to the reply, and not with the reply."""
     tokens, roles = request.rendered.tokens, [message.get("role") for message in request.messages]
-    same = [
-        old
-        for old in replied
-        if roles[len(old.messages) :][:1] == ["assistant"] and tokens[: len(old.rendered.tokens)] == old.rendered.tokens
-    ]
-    return max(same, key=lambda old: (len(old.rendered.tokens), _goes_on(request, old)), default=None)
+    asked = [old for old in replied if roles[len(old.messages) :][:1] == ["assistant"]]
+    asked.sort(key=lambda old: len(old.rendered.tokens), reverse=True)
+    longest = next((old for old in asked if _begins_with(tokens, old.rendered.tokens)), None)
+    if longest is None:
+        return None
+    alike = [old for old in asked if old.rendered.tokens == longest.rendered.tokens]
+    return next((old for old in alike if _goes_on(request, old)), longest)
 
 
 def _says_the_same(reply: dict[str, Any], message: dict[str, Any]) -> bool:
