@@ -29,8 +29,8 @@ from agentcache_sdk.types import Finding, Fix, Location
 
 _PLACES = 32
 """Findings whose place is rendered; each costs a request."""
-_RENDERED = ("chat_template_kwargs",)
-"""Options of a chat request that its prompt depends on, beside messages, tools and model."""
+_RENDERED = ("chat_template_kwargs", "cache_salt")
+"""Options of a chat request that its prompt depends on, beside messages, tools and model: a salt has replies of its own."""
 _SHAPE = ("type", "role")
 """Keys whose values templates compare with words of their own."""
 
@@ -94,7 +94,7 @@ def linted(given: LintInput, look: ClientLook) -> Steps[LintResult]:
 def _linted(request: Request, look: ClientLook) -> Steps[LintResult]:
     served = yield from served_model(request.options.get("model"))
     page_size = None if served is None else served.page_size
-    ids = yield from request.prompt.ids()
+    ids = yield from request.prompt.rendered()
     findings: list[Finding] = []
     # A glance is only remembered when its request is sent.
     for finding in look.glance(request.messages, request.tools, request.options).findings:
@@ -146,7 +146,7 @@ def _placed(finding: Finding, request: Request, ids: list[int], page_size: int |
     if changed is None:
         return finding
     try:
-        other = yield from changed.prompt.ids()
+        other = yield from changed.prompt.rendered()
     except BadRequest:
         return finding  # the template does not take it so
     token = common_length(ids, other)

@@ -70,8 +70,8 @@ def prewarmed(beginning: Beginning, memory: PaddingMemory) -> Steps[Prewarmed]:
 def _beginning_ids(head: Prompt) -> Steps[list[int]]:
     """Up to where the next user text begins, or the whole prompt where the model is to answer next."""
     if head.messages and head.messages[-1].get("role") in ("user", "tool", "function"):
-        return (yield from head.ids())
-    part = yield from static_part(head)
+        return (yield from head.rendered())
+    part = yield from static_part(head, replies=any(m.get("role") == "assistant" for m in head.messages))
     return list(part.ids)
 
 

@@ -19,12 +19,16 @@ from agentcache_sdk import _calls
 from agentcache_sdk._calls import Call, Steps
 from agentcache_sdk._session_calls import is_missing_route
 from agentcache_sdk.errors import APIError
-from agentcache_sdk.types import Model, Tokens
+from agentcache_sdk.types import Model, Tokens, Wire
 
 Message = Mapping[str, Any]
 USER_TEXTS = ("What is this?", "7 files", "(see below)")
 """A word, a digit and a sign: where a template writes no control token before the user's text, one of them merges with what
 stands there if anything does, and the static part ends before it."""
+
+
+class _Rendered(Wire):
+    token_ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,27 @@ class Prompt:
     messages: tuple[Message, ...]
     beside: Mapping[str, Any]
 
+    @property
+    def _body(self) -> dict[str, Any]:
+        return {"messages": list(self.messages), **{key: value for key, value in self.beside.items() if value}}
+
     def ids(self) -> Steps[list[int]]:
         """As the model would be given them, the generation prompt included."""
-        body = {"messages": list(self.messages), **{key: value for key, value in self.beside.items() if value}}
-        call = Call("POST", "/tokenize", lambda reply: reply.parse(Tokens, reply.body()), body)
+        call = Call("POST", "/tokenize", lambda reply: reply.parse(Tokens, reply.body()), self._body)
         tokens: Tokens = yield call
         return tokens.tokens
+
+    def rendered(self) -> Steps[list[int]]:
+        """The same, with the replies among the messages as they were generated, where the server knows them."""
+        path = f"{_calls.CHAT}/render"
+        call = Call("POST", path, lambda reply: reply.parse(_Rendered, reply.body()), self._body)
+        try:
+            rendered: _Rendered = yield call
+        except APIError as error:
+            if not is_missing_route(error):
+                raise
+            return (yield from self.ids())
+        return rendered.token_ids
 
     def said(self, *texts: str) -> Prompt:
         """The conversation going on with ``texts``, the user's and the assistant's by turns."""
@@ -71,11 +90,16 @@ def beside(tools: Sequence[Mapping[str, Any]] | None, model: str | None, **more:
     return {"tools": list(tools or ()), "model": model, **more}
 
 
-def static_part(head: Prompt) -> Steps[StaticPart]:
-    """What all conversations that begin with ``head`` and go on with a user's text have in common."""
+def static_part(head: Prompt, *, replies: bool = False) -> Steps[StaticPart]:
+    """What all conversations that begin with ``head`` and go on with a user's text have in common.
+
+    Args:
+        replies: there may be some in ``head`` that the server generated.
+    """
     prompts: list[list[int]] = []
     for text in USER_TEXTS:
-        ids = yield from head.said(text).ids()
+        said = head.said(text)
+        ids = yield from said.rendered() if replies else said.ids()
         prompts.append(ids)
     common = min(common_length(prompts[0], other) for other in prompts[1:])
     return StaticPart(tuple(prompts[0][:common]), tuple(tuple(ids[common:]) for ids in prompts))

@@ -247,6 +247,25 @@ def test_a_place_in_parts_or_tools_is_counted_too(client: Client) -> None:
     assert abs((order.location.token or 0) - token) <= 1, "names may begin with the same token"
 
 
+def test_replies_are_counted_and_prewarmed_as_they_were_generated(saying: Saying) -> None:
+    pieces = [*saying.tokenizer.encode("Yes, the pars"), *saying.tokenizer.encode("er is wrong.")]
+    text = "Yes, the parser is wrong."
+    assert len(pieces) > len(saying.tokenizer.encode(text)), "generated in more tokens than it is read back in"
+    saying.says(pieces)
+    with Client(saying.server.url, timeout=30) as client:
+        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Is it wrong?"}]
+        assert client.chat(messages, temperature=0).text == text
+        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Then mend it."}]
+        result = client.lint(messages)
+        assert result.prompt_tokens > client.tokenize(messages=messages).count
+        client.flush_cache()
+        warmed = client.prewarm(messages=messages[:-1])
+        turn = client.chat(messages, **IDS)
+        assert result.prompt_tokens == turn.usage.prompt_tokens
+        assert warmed.tokens == turn.usage.cached_tokens
+    saying.says("Yes.")
+
+
 def test_lint_takes_what_chat_takes(server: LiveServer, client: Client) -> None:
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi"}]
     options = {"volatile": {"now": "12:30:45"}, "max_tokens": 3, "model": client.models()[0].id}
