@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agentcache_sdk._look.memory import Request
 from agentcache_sdk._look.said import Said
-from agentcache_sdk._look.texts import MIN_SHARED, slot_changes, span
+from agentcache_sdk._look.texts import MIN_SHARED, slot_changes, span, writing_change
 
 HEAD_ROLES = frozenset({"system", "developer"})
 _REACH = 64
@@ -62,6 +62,8 @@ def part(earlier: Request, replies: Sequence[Said], later: Request) -> Parting |
     at = earlier.equal_messages(later)
     if at in (len(earlier.messages), len(later.messages)):
         return None
+    if at == len(later.messages) - 1 and any(message.role == "assistant" for message in later.messages[:at]):
+        return None  # a fork: nothing stands behind
     mine = _with_reply(earlier, replies, later)
     theirs = later.messages
     meeting = _meeting(mine[at : at + _REACH], theirs[at : at + _REACH])
@@ -106,6 +108,8 @@ def _inside(a: Said, b: Said) -> int:
     if a.role != b.role or a.text == b.text:
         return 0
     where = span(a.text, b.text)
+    if writing_change(a.text, b.text, where.head):
+        return len(b.text) - where.head
     if b.role in HEAD_ROLES and (changes := slot_changes(a.text, b.text, where)):
         # All that differs is filled in, so all but that is the same, however many places there are.
         return len(b.text) - changes[0].char - sum(len(change.after) for change in changes)

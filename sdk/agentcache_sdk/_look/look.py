@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,9 @@ from agentcache_sdk.types import Finding, Turn
 
 _NEW_TEXTS = 256
 """System texts whose suspicious slots are remembered."""
+_COMPARED = 4
+"""Earlier requests that a new one is compared with text by text."""
+_EDGE = 32
 _NEVER_MIND = frozenset({None, "diverged", "template", "below_page"})
 """Codes of misses that do not explain by themselves why a prompt was not cached further."""
 
@@ -235,20 +239,28 @@ def _nearly_the_same(earlier: tuple[str, ...], later: tuple[str, ...]) -> bool:
 def _history_findings(memory: Memory, request: Request, known: int) -> tuple[list[Finding], list[Doubt]]:
     if known >= len(request.messages):
         return [], []
-    best: Parting | None = None
-    for old in memory.latest():
-        if not old.setting.shares_with(request.setting) or old.equal_messages(request) < known:
-            continue
-        found = part(old, memory.replies_to(old), request)
-        if found and (best is None or (found.at, found.shared) > (best.at, best.shared)):
-            best = found
-    if best is None or best.at < known:
+    alike = (old for old in memory.latest() if old.setting.shares_with(request.setting))
+    ranked = [(_likeness(old, request), old) for old in alike if old.equal_messages(request) >= known]
+    # Those that have most in common first, and of those the newest, so that a few are enough.
+    near = heapq.nlargest(_COMPARED, ranked, key=lambda pair: pair[0])
+    parted = [found for _, old in near if (found := part(old, memory.replies_to(old), request))]
+    best = max(parted, key=lambda found: (found.at, found.shared), default=None)
+    if best is None:
         return [], []
     found_here = list(parting_findings(best, _others(memory, best)))
     if best.later[best.at].role != "assistant" or best.gone != best.new:
         return found_here, []
     sent = memory.sent.get(best.request.name)
     return [], [Doubt(f, sent.tokens if sent else None) for f in found_here]
+
+
+def _likeness(old: Request, request: Request) -> tuple[int, bool]:
+    """Equal messages, and whether the first that differs begins or ends alike."""
+    at = old.equal_messages(request)
+    if at >= min(len(old.messages), len(request.messages)):
+        return at, False
+    a, b = old.messages[at].text, request.messages[at].text
+    return at, a[:_EDGE] == b[:_EDGE] or a[-_EDGE:] == b[-_EDGE:]
 
 
 def _others(memory: Memory, parting: Parting) -> list[str]:

@@ -25,25 +25,23 @@ class Request:
     Attributes:
         form: what the reply is held to.
         chain: digests of the first 0, 1, 2 ... messages.
+        chars: of all messages.
     """
 
     messages: tuple[Said, ...]
     setting: Setting
     form: str
     chain: tuple[int, ...]
+    chars: int
 
     @classmethod
     def of(cls, messages: Sequence[Said], setting: Setting, form: str = "") -> Request:
-        return cls(tuple(messages), setting, form, chain_of(messages))
+        return cls(tuple(messages), setting, form, chain_of(messages), sum(message.chars for message in messages))
 
     @property
     def name(self) -> int:
         """Equal for requests with the same messages."""
         return self.chain[-1]
-
-    @property
-    def chars(self) -> int:
-        return sum(message.chars for message in self.messages)
 
     def equal_messages(self, other: Request) -> int:
         """How many messages both begin with."""

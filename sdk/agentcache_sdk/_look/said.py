@@ -29,6 +29,7 @@ class Said:
         text: its content; parts that are all text are joined, other parts are written as JSON.
         rest: all other fields as JSON, such as ``tool_call_id``.
         digest: equal for messages that say the same.  Good inside this process only.
+        chars: how many characters a prompt has of it.
     """
 
     role: str
@@ -37,10 +38,7 @@ class Said:
     reasoning: str
     rest: str
     digest: int
-
-    @property
-    def chars(self) -> int:
-        return len(self.text) + len(self.reasoning) + sum(len(c.name) + len(c.arguments) for c in self.calls)
+    chars: int
 
     def without_reasoning(self) -> tuple[Any, ...]:
         return self.role, self.text, self.calls, self.rest
@@ -93,8 +91,8 @@ def said(message: Mapping[str, Any]) -> Said:
     reasoning = text_of(message.get("reasoning_content") or message.get("reasoning"))
     other = {key: value for key, value in message.items() if key not in _NAMED and value is not None}
     rest = as_json(other) if other else ""
-    keys = (role, text, tuple((c.id, c.name, c.arguments) for c in calls), reasoning, rest)
-    return Said(role, text, calls, reasoning, rest, hash(keys))
+    chars = len(text) + len(reasoning) + sum(len(c.name) + len(c.arguments) for c in calls)
+    return Said(role, text, calls, reasoning, rest, hash((role, text, calls, reasoning, rest)), chars)
 
 
 def text_of(content: Any) -> str:

@@ -21,10 +21,10 @@ class TextChange:
 
         earlier:  It is 10:30:05. You are …
         later:    It is 10:31:47. You are …
-                  ^ char   (before, after: 10:30:05, 10:31:47)
+                        ^ char   (before, after: 10:30:05, 10:31:47)
 
     Attributes:
-        char: where the part that differs begins; the same in both.
+        char: first character that differs; the same in both.
         severity: ``warning``, or ``info`` for what changes once a day.
     """
 
@@ -142,7 +142,8 @@ def _slot_change(one: Slot, other: Slot, before: str, after: str) -> TextChange:
     code = other.code if one.kind != "number" or other.code != "AC102" else "AC102"
     if other.kind == "nonce" and re.sub(r"\d+", "#", before) == re.sub(r"\d+", "#", after):
         code = "AC103"
-    return TextChange(code, one.start, before, after, "info" if one.kind == other.kind == "day" else "warning")
+    char = one.start + common_prefix(before, after)
+    return TextChange(code, char, before, after, "info" if one.kind == other.kind == "day" else "warning")
 
 
 def _around(text: str, where: Span) -> tuple[int, int]:
@@ -191,7 +192,8 @@ def words_change(a: str, b: str, where: Span, others: Sequence[str]) -> TextChan
     size = max(len(change.before), len(change.after))
     if size > where.tail + where.head:
         return None
-    if change.code == "AC105" and size <= where.tail and _is_filled_in(change):
+    put_in = any(not text[where.head : len(text) - where.tail].strip() for text in (a, b))
+    if change.code == "AC105" and size <= where.tail and not put_in and _is_filled_in(change):
         return change
     head, tail = b[: where.head], b[len(b) - where.tail :]
     values = {a, b} | {text for text in others if text.startswith(head) and text.endswith(tail)}
