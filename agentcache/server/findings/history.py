@@ -117,8 +117,8 @@ def _kind(parted: PartedPrompt, branch: Branch, meeting: Meeting) -> str:
     if was == now:
         return "AC401"
     if now < was:
-        return "AC402" if not now else "AC403"
-    return "AC404" if not was else "AC401"
+        return "AC403" if meeting.now else "AC402"
+    return "AC401" if meeting.was else "AC404"
 
 
 def _controls(parted: PartedPrompt, packed: bytes, tokens: int) -> int:

@@ -38,8 +38,8 @@ def _system(parted: PartedPrompt) -> Finding | None:
 
 
 def _frame(parted: PartedPrompt) -> Finding | None:
-    """Tools, or where the system text ends in one of both and goes on in the other."""
-    return tools_finding(parted) or _system(parted)
+    """Tools; or the place where the system text ends in one of both and goes on in the other."""
+    return tools_finding(parted) or (_system(parted) if parted.ends_content else None)
 
 
 def _nothing(parted: PartedPrompt) -> Finding | None:

@@ -111,6 +111,11 @@ class PartedPrompt:
                 return Part.FRAME
         return Part.HISTORY if self.index <= self.last_reply else Part.NEWEST
 
+    @property
+    def ends_content(self) -> bool:
+        """Whether the message's own text ends where the prompt parted."""
+        return self.index is not None and span_of(self.text, self.asked.messages[self.index])[1] == self.char
+
     def spot(self, token: int, char: int | None = None) -> Spot:
         """The place of ``token`` in the message that the prompt parted in.
 

@@ -21,6 +21,8 @@ _LEAD = 64
 _BEHIND = 24
 """Tokens behind the slot that it may end in."""
 _LONGEST = 256
+_WORTH = 32
+"""Tokens that are equal behind a slot: more than templates write between two messages and a short word in each."""
 _ID = re.compile(
     r"""(?<![\w-]) (?:
       (?P<uuid> [0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12} )
@@ -63,12 +65,13 @@ class Slot:
 
 
 def find_slot(parted: PartedPrompt) -> Slot | None:
-    """The slot in which the prompt parted from the branch that has most behind it; ``None`` where nothing is equal again."""
-    found = [(meeting, branch) for branch in parted.branches if (meeting := meet(branch.was, branch.now)) is not None]
+    """The slot in which the prompt parted from the branch that is most like it; ``None`` where nothing is equal again."""
+    met = ((branch, meet(branch.was, branch.now, _WORTH)) for branch in parted.branches)
+    found = [(meeting, branch) for branch, meeting in met if meeting is not None]
     slots = [entry for entry in found if entry[0].is_a_slot and max(entry[0].was, entry[0].now) <= _LONGEST]
     if not slots:
         return None
-    meeting, branch = max(slots, key=lambda entry: entry[0].run)
+    meeting, branch = max(slots, key=lambda entry: (entry[1].at, entry[0].run))
     place = parted.character(branch.at)
     start = max(place - _LEAD, parted.text.rfind("\n", 0, place) + 1)
     lead = parted.text[start:place]
