@@ -3,73 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import doctest
 import json
-import random
-import re
-import subprocess
-import sys
 import warnings
 from contextlib import asynccontextmanager
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from agents import Agent, ModelSettings, Runner, add_trace_processor, function_tool, handoff, set_trace_processors
+from agent_talks import (
+    ANSWER,
+    CALL,
+    LONG,
+    ask,
+    finds_the_reply_before_it,
+    helper,
+    in_the_runners_loop,
+    instructions,
+    weather,
+)
+from agents import Agent, ModelSettings, Runner, function_tool, handoff
 from agents.memory import Session, SessionSettings
 from saying import Saying, saying_server
 
-from agentcache_sdk import AsyncClient, CacheWarning, Client, PrefixBreakWarning, openai_agents
-from agentcache_sdk.openai_agents import CachedSession, model, run_config, share_tools
-
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city":   "Paris"}}\n</tool_call>'
-ANSWER = "It is sunny there, with a light wind from the west and a few clouds over the hills."
-
-LONG = "Hello, and a long story. " * 20
+from agentcache_sdk import AsyncClient, CacheWarning, Client, PrefixBreakWarning
+from agentcache_sdk.openai_agents import CachedSession, share_tools
 
 
 @pytest.fixture(scope="module")
 def saying(tmp_path_factory):
     with saying_server(tmp_path_factory.mktemp("saying")) as made:
         yield made
-
-
-def weather(saying: Saying):
-    """A tool after which the model answers; not strict, because the model says what it is told and obeys no grammar."""
-
-    @function_tool(strict_mode=False)
-    def get_weather(city: str) -> str:
-        """The weather in a city."""
-        saying.says(ANSWER)
-        return f"sunny in {city}"
-
-    return get_weather
-
-
-def instructions(name: str, words: int = 300) -> str:
-    """Nothing in common with another test's, and longer than what may count as one text with something filled in."""
-    known = ["be", "kind", "brief", "and", "say", "what", "you", "did", "do", "not", "guess", "ask", "look", "first"]
-    return " ".join(random.Random(name).choices(known, k=words))
-
-
-def helper(name: str, *tools, words: int = 300, **fields) -> Agent:
-    """An agent whose prompt no other test has sent."""
-    return Agent(name=name, instructions=instructions(name, words), tools=[*tools], **fields)
-
-
-async def ask(session, agent, text, *, streamed=False, **fields):
-    fields.setdefault("run_config", session.run_config())
-    if not streamed:
-        return await Runner.run(agent, text, session=session, **fields)
-    result = Runner.run_streamed(agent, text, session=session, **fields)
-    async for _ in result.stream_events():
-        pass
-    return result
-
-
-def finds_the_reply_before_it(rows) -> bool:
-    """Every call has the prompt before it in the cache, and the reply to that: all positions that were there or were run."""
-    return all(later.cached >= earlier.cached + earlier.computed for earlier, later in pairwise(rows))
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -349,10 +310,6 @@ def without_a_loop(session, agent, text):
     in_the_runners_loop(session.aclose())
 
 
-def in_the_runners_loop(closing):
-    asyncio.get_event_loop_policy().get_event_loop().run_until_complete(closing)
-
-
 def two_agents(saying: Saying, name: str) -> tuple[Agent, Agent]:
     """The first hands over to the second, which answers."""
     desk, clerk = helper(f"{name} desk", weather(saying)), helper(f"{name} clerk")
@@ -436,75 +393,3 @@ def test_agents_that_share_a_preamble_and_tools_hand_over_for_nothing(saying, ap
     assert not any(item.get("role") == "system" for item in session.items), (
         "the conversation itself holds no instructions"
     )
-
-
-def test_nothing_is_traced_and_keys_travel(saying, tmp_path):
-    class Spans:
-        def __init__(self):
-            self.seen = []
-
-        def on_trace_start(self, trace):
-            self.seen.append(trace)
-
-        on_trace_end = on_span_start = on_span_end = on_trace_start
-
-        def shutdown(self):
-            return None
-
-        force_flush = shutdown
-
-    spans = Spans()
-    add_trace_processor(spans)
-    with saying_server(tmp_path, api_keys=("open sesame",)) as locked:
-        locked.says(ANSWER)
-        with Client(locked.server.url, api_key="open sesame") as client:
-            config = run_config(client)
-            for number, served in enumerate((model(client, "saying"), model(client, api="responses"))):
-                agent = helper(f"keyed {number}", model=served)
-                assert Runner.run_sync(agent, "Hello?", run_config=config).final_output == ANSWER
-                in_the_runners_loop(served.close())
-    set_trace_processors([])
-    assert spans.seen == []
-
-
-def test_wrong_arguments_are_named(saying):
-    with Client(saying.server.url) as client:
-        with pytest.raises(ValueError, match='got \'completions\', expected "chat" or "responses"'):
-            model(client, api="completions")
-        with pytest.raises(TypeError, match=r"got str, expected agentcache_sdk\.Client or AsyncClient"):
-            CachedSession(saying.server.url)
-        with pytest.raises(TypeError, match="give a client or a provider"):
-            run_config()
-
-
-def test_without_the_framework_the_import_says_what_to_install():
-    code = "import sys; sys.modules['agents'] = None; import agentcache_sdk.openai_agents"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "pip install 'agentcache[agents]'" in done.stderr
-
-
-def test_every_snippet_of_the_page_runs_in_order(saying, tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parents[2] / "docs" / "sdk" / "openai-agents.md").read_text("utf-8")
-    snippets = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(snippets) == page.count("```python") == 6
-    monkeypatch.chdir(tmp_path)
-    saying.says(ANSWER)
-    space = {"__name__": "agents_page"}
-    for number, snippet in enumerate(snippets):
-        code = snippet.replace("http://127.0.0.1:8100", saying.server.url)
-        exec(compile(code, f"openai-agents.md#{number}", "exec"), space)
-    in_the_runners_loop(space["config"].model_provider.aclose())
-    in_the_runners_loop(space["named"].model.close())
-    printed = capsys.readouterr().out
-    for expected in (ANSWER, "tokens per turn", "lost: 0", "[True, True] True", "0 True", "\nTrue\n"):
-        assert expected in printed
-    assert printed.endswith("True\n0 True\nTrue\n")
-
-
-def test_the_example_of_the_package_runs(saying):
-    saying.says(ANSWER)
-    example = doctest.DocTestFinder(recurse=False).find(openai_agents)[0]
-    for step in example.examples:
-        step.source = step.source.replace("http://127.0.0.1:8100", saying.server.url)
-    assert doctest.DocTestRunner().run(example) == (0, len(example.examples))

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+import httpx
 import openai
 
 from agentcache_sdk.async_client import AsyncClient
 from agentcache_sdk.client import Client
 
 Api = Literal["chat", "responses"]
+_LIMITS: dict[str, Any] = {"max_connections": None, "max_keepalive_connections": 64}
 
 
 @dataclass
@@ -70,21 +72,28 @@ def hearing_client(client: Client | AsyncClient) -> HearingClient:
     """The official client with ``client``'s server, key, timeout and retries, and with ears.
 
     Raises:
-        TypeError: ``client`` is neither of the SDK's.
+        TypeError: ``client`` is neither of the SDK's, or runs an engine in this process without being asynchronous.
     """
     if not isinstance(client, (Client, AsyncClient)):
         raise TypeError(f"client: got {type(client).__name__}, expected agentcache_sdk.Client or AsyncClient")
-    plain = client.openai()
-    transport = _transport(_httpx())
-    official = openai.AsyncOpenAI(
-        api_key=plain.api_key,
-        base_url=plain.base_url,
-        timeout=plain.timeout,
-        max_retries=plain.max_retries,
+    make = getattr(client, "http_transport", None)
+    library = _httpx() if make is None else httpx
+    transport = _transport(library, make or (lambda: library.AsyncHTTPTransport(limits=library.Limits(**_LIMITS))))
+    official = client.openai()
+    if isinstance(official, openai.OpenAI):
+        if make is not None:
+            raise TypeError("client: got a LocalClient, expected an AsyncLocalClient: openai-agents is asynchronous")
+        official = openai.AsyncOpenAI(
+            api_key=official.api_key,
+            base_url=official.base_url,
+            timeout=official.timeout,
+            max_retries=official.max_retries,
+        )
+    hearing = official.with_options(
+        http_client=library.AsyncClient(transport=transport, timeout=official.timeout),
         default_headers={"accept-encoding": "identity"},  # what is read here is read before anything unpacks it
-        http_client=openai.DefaultAsyncHttpxClient(transport=transport),
     )
-    return HearingClient(official, transport.aclose)
+    return HearingClient(hearing, transport.aclose)
 
 
 def _httpx() -> Any:
@@ -99,15 +108,15 @@ class _Listener:
     A model lives as long as its agent, which may be run by ``asyncio.run`` again and again, a new loop each time.
     """
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, make: Callable[[], Any]) -> None:
         self._library = library
+        self._make = make
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
 
     async def handle_async_request(self, request: Any) -> Any:
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
-            limits = self._library.Limits(max_connections=None, max_keepalive_connections=64)
-            self._by_loop[loop] = self._library.AsyncHTTPTransport(limits=limits)
+            self._by_loop[loop] = self._make()
         response = await self._by_loop[loop].handle_async_request(request)
         exchange = _EXCHANGE.get()
         if exchange is not None and response.status_code == 200 and request.method == "POST":
@@ -123,9 +132,9 @@ class _Listener:
             await mine.aclose()
 
 
-def _transport(library: Any) -> Any:
-    """A listener of the class that ``library`` insists on."""
-    return type("ListeningTransport", (_Listener, library.AsyncBaseTransport), {})(library)
+def _transport(library: Any, make: Callable[[], Any]) -> Any:
+    """A listener of the class that ``library`` insists on, over transports that ``make`` makes."""
+    return type("ListeningTransport", (_Listener, library.AsyncBaseTransport), {})(library, make)
 
 
 @dataclass
