@@ -147,15 +147,10 @@ def _text_changes(parting: Parting, a: str, b: str, others: Sequence[str]) -> li
             change = TextChange("AC103", change.char, change.before, change.after)
         return [change] if change else []
     times = [slot for slot in slots if slot.code == "AC101"]
-    if parting.meets and not (parting.in_head and _tells_apart(parting)):
+    if parting.meets:
         return times[:1] or [edit_change(a, b, where)]
     change = words_change(a, b, where, others)
     return times[:1] or ([change] if change and change.code == "AC105" else [])
-
-
-def _tells_apart(parting: Parting) -> bool:
-    """What follows is not a reply of this very conversation: it is another one, with the same message behind its first."""
-    return all(message.role != "assistant" for message in parting.later[parting.at + 1 : parting.at + 2])
 
 
 def _changed(parting: Parting, change: TextChange, role: str) -> Finding:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from agentcache_sdk._look.memory import Request
 from agentcache_sdk._look.said import Said
@@ -28,7 +29,7 @@ class Parting:
     Attributes:
         earlier: with the reply that came back, if the later request has it.
         shared: characters that are the same again, in the first message that differs and in those behind it.
-        meets: whole messages are the same again.
+        meets: the same conversation goes on behind the difference.
     """
 
     earlier: tuple[Said, ...]
@@ -68,10 +69,13 @@ def part(earlier: Request, replies: Sequence[Said], later: Request) -> Parting |
     theirs = later.messages
     meeting = _meeting(mine[at : at + _REACH], theirs[at : at + _REACH])
     gone, new = meeting or (1, 1)
-    run = _run(mine[at + gone :], theirs[at + new :]) if meeting else 0
+    again = _again(mine[at + gone :], theirs[at + new :]) if meeting else ()
+    # Only a reply shows that it is the same conversation: two may well ask the same.
+    meets = any(message.role == "assistant" for message in again)
     inside = _inside(mine[at], theirs[at]) if gone == new else 0
-    found = Parting(mine, theirs, earlier, at, gone, new, run + inside, bool(meeting))
-    if not meeting and not (found.in_head and inside):
+    found = Parting(mine, theirs, earlier, at, gone, new, _chars(again) + inside, meets)
+    alike = gone == new == 1 and mine[at].role == theirs[at].role and mine[at].text != theirs[at].text
+    if not meets and not (found.in_head and alike):
         return None
     return found if found.shared >= MIN_SHARED else None
 
@@ -90,17 +94,18 @@ def _meeting(mine: Sequence[Said], theirs: Sequence[Said]) -> tuple[int, int] | 
     meetings = [(gone, places[message.digest]) for gone, message in enumerate(mine) if message.digest in places]
     if len(mine) > 1 and len(theirs) > 1 and mine[1].digest == theirs[1].digest:
         meetings.append((1, 1))
-    return max(meetings, key=lambda m: (_run(mine[m[0] :], theirs[m[1] :]), -sum(m)), default=None)
+    return max(meetings, key=lambda m: (_chars(_again(mine[m[0] :], theirs[m[1] :])), -sum(m)), default=None)
 
 
-def _run(mine: Sequence[Said], theirs: Sequence[Said]) -> int:
-    """Characters of the messages that both begin with."""
-    run = 0
-    for a, b in zip(mine, theirs, strict=False):
-        if a.digest != b.digest:
-            break
-        run += a.chars
-    return run
+def _again(mine: Sequence[Said], theirs: Sequence[Said]) -> tuple[Said, ...]:
+    """The messages that both begin with."""
+    return tuple(
+        b for a, b in takewhile(lambda pair: pair[0].digest == pair[1].digest, zip(mine, theirs, strict=False))
+    )
+
+
+def _chars(messages: Sequence[Said]) -> int:
+    return sum(message.chars for message in messages)
 
 
 def _inside(a: Said, b: Said) -> int:
