@@ -106,6 +106,7 @@ ANSWERS: dict[tuple[str, str], Schema] = {
     },
     ("post", "/v1/sessions/{session_id}/fork"): _object(sessions=_list(SESSION)),
     ("post", "/v1/sessions/{session_id}/rollback"): SESSION,
+    ("post", "/v1/sessions/{session_id}/adopt"): SESSION,
     ("post", "/v1/sessions/{session_id}/wait"): LEASE,
     ("post", "/v1/sessions/{session_id}/pin"): LEASE,
     ("post", "/v1/sessions/{session_id}/unpin"): SESSION,

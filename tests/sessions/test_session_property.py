@@ -104,9 +104,7 @@ class Life:
 
     def adopt(self, other: Life) -> None:
         own, new = self.session.turns, other.session.turns
-        shared = next(
-            (n for n, (a, b) in enumerate(zip(own, new, strict=False)) if a != b), min(len(own), len(new))
-        )
+        shared = next((n for n, (a, b) in enumerate(zip(own, new, strict=False)) if a != b), min(len(own), len(new)))
         dropped = len(own) - shared
         self.session.adopt(other.session, 0.0)
         assert self.session.events[-1]["dropped"] == dropped and self.session.has_just_adopted(other.session.id)
