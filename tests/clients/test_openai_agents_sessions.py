@@ -26,6 +26,14 @@ from saying import Saying, saying_server
 from agentcache_sdk import AsyncClient, CacheWarning, Client, PrefixBreakWarning
 from agentcache_sdk.openai_agents import CachedSession, share_tools
 
+THINKING = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{{ message.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking %}<think>\n{% endif %}{% endif %}"
+)
+
 
 @pytest.fixture(scope="module")
 def saying(tmp_path_factory):
@@ -102,6 +110,62 @@ def test_runs_side_by_side_and_one_after_another_report_to_their_own_sessions(sa
     assert all(finds_the_reply_before_it(rows) for rows in tables)
     sent = [rows[0].sent for rows in tables]
     assert sent == sorted(set(sent)), "the longer the instructions, the longer the prompt"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_run_inside_a_tool_is_not_the_sessions(saying, keyed):
+    settings = ModelSettings(extra_args={"prompt_cache_key": "mine"} if keyed else None)
+    inner = helper(f"inner {keyed}", model_settings=settings)
+
+    async def talk():
+        async with AsyncClient(saying.server.url) as client, CachedSession(client) as session:
+            config = session.run_config(preamble=instructions(f"preamble {keyed}"))
+
+            @function_tool(strict_mode=False)
+            async def get_weather(city: str) -> str:
+                """The weather in a city."""
+                saying.says(ANSWER)
+                return (await Runner.run(inner, f"And in {city}?", run_config=config)).final_output
+
+            outer = helper(f"outer {keyed}", get_weather, model_settings=settings)
+            for question in ("What is the weather in Paris?", "And now?"):
+                saying.says(CALL)
+                await Runner.run(outer, question, session=session, run_config=config)
+            return session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = asyncio.run(talk())
+    assert [item["output"] for item in session.items if "output" in item] == [ANSWER, ANSWER]
+    rows = session.report().rows
+    assert len(rows) == 4 and finds_the_reply_before_it(rows) and not any(row.lost for row in rows)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_reasoning_comes_back_as_it_was_and_stays_cached(tmp_path, api, streamed):
+    thought = "<think>\nIs  it sunny?\n</think>\n\n"
+
+    async def talk(model):
+        @function_tool(strict_mode=False)
+        def get_weather(city: str) -> str:
+            """The weather in a city."""
+            model.says(thought + ANSWER)
+            return "sunny"
+
+        async with AsyncClient(model.server.url) as client, CachedSession(client, api=api) as session:
+            for question in ("What is the weather in Paris?", "And now?"):
+                model.says(thought + "I look." + CALL)
+                result = await ask(session, helper("thinker", get_weather), question, streamed=streamed)
+                assert result.final_output == ANSWER
+            return session
+
+    with saying_server(tmp_path, THINKING) as model:
+        session = asyncio.run(talk(model))
+    thoughts = [item for item in session.items if item.get("type") == "reasoning"]
+    assert len(thoughts) == 4 and all("Is  it sunny?" in json.dumps(item) for item in thoughts)
+    rows = session.report().rows
+    assert len(rows) == 4 and finds_the_reply_before_it(rows) and not any(row.lost for row in rows)
 
 
 def test_forks_go_on_from_one_beginning_each_on_its_own(saying, tmp_path):

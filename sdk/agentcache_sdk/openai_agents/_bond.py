@@ -7,7 +7,7 @@ not tell about the session.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +24,10 @@ class Conversation(Protocol):
 
     def hear(self, heard: Heard, site: CallSite) -> None:
         """Take in an answered model call, and warn at ``site`` of what it lost."""
+        ...
+
+    def knows(self, items: Sequence[Item]) -> bool:
+        """Whether ``items`` can be this conversation's: they begin with one of its items, or it has none."""
         ...
 
     def announced(self, agent: str, text: str, items: Sequence[Item], cut: int) -> list[Item]:
@@ -51,17 +55,22 @@ class Bond:
 BOND: ContextVar[Bond | None] = ContextVar("agentcache_bond", default=None)
 
 
-def bond_of(body: Mapping[str, Any]) -> Bond | None:
-    """The running task's bond, unless the request says that it belongs to another run.
+def bond_of(items: Sequence[Item], prompt_cache_key: Any = None) -> Bond | None:
+    """The running task's bond, unless what the model is given belongs to another run.
 
-    The runner names its session in the key that it makes for a request's ``prompt_cache_key``.  A run without a session
-    that follows one with a session in the same task is told apart by it.
+    A task's later runs without a session, and runs inside of tools (agents as tools), have the bond too.  Newer runners name the
+    session in the key that they make; otherwise the conversation is known by how it begins.
+
+    Args:
+        items: the model's input.
+        prompt_cache_key: of the request, once it is known.
     """
     bond = BOND.get()
-    key = body.get("prompt_cache_key")
-    if bond is None or not isinstance(key, str) or not key.startswith("agents-sdk:"):
-        return bond
-    return bond if key == _runners_key(bond.conversation.session_id) else None
+    if bond is None:
+        return None
+    if isinstance(prompt_cache_key, str) and prompt_cache_key.startswith("agents-sdk:"):
+        return bond if prompt_cache_key == _runners_key(bond.conversation.session_id) else None
+    return bond if bond.conversation.knows(items) else None
 
 
 def _runners_key(session_id: str) -> str:

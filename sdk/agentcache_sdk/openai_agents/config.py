@@ -11,7 +11,7 @@ from agents.run import CallModelData, ModelInputData
 
 from agentcache_sdk.async_client import AsyncClient
 from agentcache_sdk.client import Client
-from agentcache_sdk.openai_agents._bond import BOND
+from agentcache_sdk.openai_agents._bond import bond_of
 from agentcache_sdk.openai_agents._hearing import Api, hearing_client
 from agentcache_sdk.openai_agents.models import CachedChatModel, CachedResponsesModel
 
@@ -113,7 +113,7 @@ def _shared_beginning(preamble: str, users_own: _Filter | None) -> _Filter:
         if users_own is not None:
             outcome = users_own(data)
             made = outcome if isinstance(outcome, ModelInputData) else await outcome
-        bond = BOND.get()
+        bond = bond_of(made.input)
         text = made.instructions or f"You are {data.agent.name}."
         if bond is None:  # nothing would remember where an agent took over
             return ModelInputData(input=made.input, instructions=f"{preamble}\n\n{text}")

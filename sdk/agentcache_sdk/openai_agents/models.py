@@ -17,6 +17,7 @@ from agentcache_sdk.openai_agents._bond import bond_of
 from agentcache_sdk.openai_agents._hearing import Exchange, HearingClient, heard
 from agentcache_sdk.openai_agents._ledger import Heard
 from agentcache_sdk.openai_agents._sites import user_site
+from agentcache_sdk.openai_agents.heads import Item
 from agentcache_sdk.types import CacheReport
 
 
@@ -24,7 +25,7 @@ from agentcache_sdk.types import CacheReport
 class _Call:
     """One call of a model, from its arguments to the warnings about it."""
 
-    items: int
+    items: list[Item]
     site: CallSite
     sink: WarningSink
     exchange: Exchange = field(default_factory=Exchange)
@@ -34,7 +35,8 @@ class _Call:
     def of(cls, sink: WarningSink, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         """Args: args, kwargs: those of ``get_response``: instructions, input, ..."""
         given = kwargs["input"] if "input" in kwargs else args[1]
-        return cls(1 if isinstance(given, str) else len(given), user_site(), sink)
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        return cls(items, user_site(), sink)
 
     @contextmanager
     def answered(self) -> Iterator[None]:
@@ -57,11 +59,11 @@ class _Call:
             return
         self.settled = True
         cache = CacheReport.model_validate(self.exchange.cache)
-        bond = bond_of(self.exchange.body)
+        bond = bond_of(self.items, self.exchange.body.get("prompt_cache_key"))
         if bond is None:
             self.sink.emit_all(cache.findings, self.site)
             return
-        items = self.items - bond.woven + bond.cut
+        items = len(self.items) - bond.woven + bond.cut
         bond.conversation.hear(Heard(self.exchange.body, cache, items, bond.cut), bond.site)
 
 

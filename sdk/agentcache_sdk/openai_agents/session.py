@@ -246,6 +246,12 @@ class CachedSession:
         for finding, sentence in judgement.told:
             self._sink.emit(finding, site, sentence)
 
+    def knows(self, items: Sequence[Item]) -> bool:
+        """For this package's models: whether a run's input can be this session's."""
+        first = next((item for item in items if item.get("role") != "system"), None)
+        with self._lock:
+            return not self._talk.items or first in self._talk.items
+
     def announced(self, agent: str, text: str, items: Sequence[Item], cut: int) -> list[Item]:
         """For ``run_config(preamble=...)``: ``items`` with every agent's instructions where it took over."""
         with self._lock:
