@@ -46,7 +46,8 @@ def fake_place() -> Iterator[Place]:
 
 @contextmanager
 def real_place(folder: Path) -> Iterator[Place]:
-    with saying_server(folder) as saying, Client(saying.server.url) as client:
+    (folder / "disk").mkdir()
+    with saying_server(folder, disk_dir=folder / "disk") as saying, Client(saying.server.url) as client:
         http = saying.server.http
 
         def says(said: Said) -> None:

@@ -211,8 +211,8 @@ class _Flight:
             "miss": self.report["miss"],
         }
         job.commit(self.choices[0].message, self.choices[0].tokens, figures, state.now())
-        if job.session is not None and (until := state.lease_until(job.session)) is not None:
-            state.hold(job.session, until, request.sequence)
+        if job.session is not None:
+            state.follow(job.session, request.sequence)
         self.over = True
 
     def drop(self) -> None:

@@ -149,9 +149,13 @@ class PageCache:
         return evicted
 
     def pin(self, root: str, tokens: Sequence[int], until: float) -> Pin:
-        """Keep what is cached of ``tokens``, up to half of all pages; older pins make room for it."""
+        """Keep what is cached of ``tokens``, up to half of all pages; older pins make room for it.
+
+        The page in which they end is kept where all of them are cached; else it is some other sequence's.
+        """
         match = self.match(root, tokens)
-        pages = match.pages if match.partial is None else (*match.pages, match.partial)
+        whole = len(match.pages) * self.page_size + match.extra == len(tokens)
+        pages = (*match.pages, match.partial) if match.partial is not None and whole else match.pages
         budget = len(pages) if self.capacity is None else self.capacity // 2
         pin = Pin(pages[:budget], until)
         for page in pin.pages:

@@ -86,7 +86,7 @@ def _info(state: State, session: HeldSession) -> dict[str, Any]:
         "created_at": session.created,
         "expires_at": session.expires_at,
         "ttl_s": session.ttl_s,
-        "pinned_until": state.lease_until(session),
+        "pinned_until": state.pinned_until(session),
         "in_flight": session.in_flight,
         "metadata": session.metadata,
         "turns": [
@@ -140,7 +140,7 @@ def _rollback(state: State, session: HeldSession, body: dict[str, Any]) -> dict[
         raise bad_field("to_turn", "missing, expected an integer from 0: how many turns are kept", "missing_field")
     check_rollback(session, body)
     state.store.rollback(session, body["to_turn"])
-    _follow(state, session)
+    state.follow(session, _tokens(state, session))
     return _info(state, session)
 
 
@@ -148,14 +148,8 @@ def _adopt(state: State, session: HeldSession, body: dict[str, Any]) -> dict[str
     if "session" not in body:
         raise bad_field("session", "missing, expected text: the id of a fork", "missing_field")
     state.store.adopt(session, str(body["session"]), body.get("if_turns"))
-    _follow(state, session)
+    state.follow(session, _tokens(state, session))
     return _info(state, session)
-
-
-def _follow(state: State, session: HeldSession) -> None:
-    """Move a running lease to where the session's transcript now ends."""
-    if (until := state.lease_until(session)) is not None:
-        state.hold(session, until, _tokens(state, session))
 
 
 def _wait(state: State, session: HeldSession, body: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +157,7 @@ def _wait(state: State, session: HeldSession, body: dict[str, Any]) -> dict[str,
     check_number(body, "expect_s", 0, _MAX_TTL_S, "a number of seconds from 0: how long it takes")
     expect = body.get("expect_s")
     expected = _WAIT_S if expect is None else max(_LEAST_WAIT_S, _PATIENCE * expect)
-    left = (state.lease_until(session) or state.now()) - state.now()
+    left = (state.pinned_until(session) or state.now()) - state.now()
     return _lease(state, session, max(body.get("ttl_s") or expected, left), "wait", tool=body.get("tool"))
 
 

@@ -48,6 +48,7 @@ class HeldSession:
         owner, root: whose it is, and the namespace of its pages.
         head, head_ids: what a chat session, or a raw one, begins with.
         tools: those of the beginning; ``all_tools`` has those that turns added as well.
+        pin, lease_until: what keeps its pages, and until when; nothing may be kept yet of what a lease is on.
         in_flight: a turn of it runs.
     """
 
@@ -65,6 +66,7 @@ class HeldSession:
     turns: list[HeldTurn] = field(default_factory=list)
     expires_at: float = 0.0
     pin: Pin | None = None
+    lease_until: float | None = None
     in_flight: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
 
@@ -226,7 +228,7 @@ class SessionStore:
 
     def _copy(self, session: HeldSession, **changes: Any) -> HeldSession:
         return replace(
-            session, id=self.new_id(), created=self.now(), pin=None, in_flight=False, events=[],
+            session, id=self.new_id(), created=self.now(), pin=None, lease_until=None, in_flight=False, events=[],
             metadata=dict(session.metadata), **changes,
         )  # fmt: skip
 

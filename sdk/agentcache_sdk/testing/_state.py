@@ -105,20 +105,32 @@ class State:
     def end_lease(self, session: HeldSession) -> None:
         if session.pin is not None:
             self.cache.unpin(session.pin)
-        session.pin = None
+        session.pin = session.lease_until = None
 
-    def lease_until(self, session: HeldSession) -> float | None:
+    def pinned_until(self, session: HeldSession) -> float | None:
         """When the lease of a session ends; ``None`` when nothing is kept for it."""
         pin = session.pin
-        return pin.until if pin is not None and pin in self.cache.pins and pin.pages else None
+        return session.lease_until if pin is not None and pin in self.cache.pins and pin.pages else None
 
     def hold(self, session: HeldSession, until: float, tokens: Sequence[int]) -> int:
-        """Move the lease of a session to ``tokens``; how many pages it keeps."""
+        """Lease the pages of ``tokens``, the session's transcript; how many there are to keep."""
         old = session.pin
-        session.pin = self.cache.pin(session.root, tokens, until)
+        session.lease_until = until
+        # The last token of a reply may not have been computed.
+        session.pin = self.cache.pin(session.root, tokens[:-1] if session.turns else tokens, until)
         if old is not None:
             self.cache.unpin(old)
         return len(session.pin.pages)
+
+    def follow(self, session: HeldSession, tokens: Sequence[int]) -> None:
+        """Move a running lease to where the session's transcript now ends."""
+        until, pin = session.lease_until, session.pin
+        if until is None:
+            return
+        if until <= self.now() or (pin is not None and pin.pages and pin not in self.cache.pins):
+            self.end_lease(session)
+            return
+        self.hold(session, until, tokens)
 
     def why(self, owner: str, root: str, prompt: Prompt) -> dict[str, Any] | None:
         """The ``miss`` of an answer: with the message that the first uncached token is in, and its text."""

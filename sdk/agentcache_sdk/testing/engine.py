@@ -31,7 +31,7 @@ class FakeEngine:
 
     Args:
         script: a list of replies, each given once, in order; or a function of the ``Request``, or one reply, for all
-            requests.  A reply is a text, an object (sent as JSON text), ``call(...)``, a list of calls, ``reply(...)`` or a
+            requests (called one at a time).  A reply is a text, an object (sent as JSON text), ``call(...)``, a list of calls, ``reply(...)`` or a
             fault such as ``error(503)``; in a list also a function that makes one.  Without a script every request is
             answered by "Reply 1.", "Reply 2." and so on.
         model: its name.
