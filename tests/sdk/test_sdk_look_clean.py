@@ -46,7 +46,8 @@ class Conversation:
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_growing_conversations_never_warn(data: st.DataObject) -> None:
-    look, conversations = ClientLook(), []
+    look = ClientLook()
+    conversations: list[Conversation] = []
     for _ in range(data.draw(st.integers(5, 14), "steps")):
         kind = data.draw(st.sampled_from(["new", "turn", "turn", "turn", "fork", "tools", "again", "back"]), "kind")
         if kind == "new" or not conversations:
@@ -139,6 +140,7 @@ def test_odd_bodies_are_the_servers_to_refuse() -> None:
     ]
     loop: dict[str, Any] = {"role": "user"}
     loop["content"] = [loop]
+    lists: list[Any] = [None, [], [{}], [{"type": "function", "function": None}], [3]]
     for messages in ([], odd, [*odd, loop]):
-        for tools in (None, [], [{}], [{"type": "function", "function": None}], [3]):
+        for tools in lists:
             assert look.of_request(messages, tools, {"chat_template_kwargs": {"a": object()}}) == []
