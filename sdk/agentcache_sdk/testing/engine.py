@@ -30,10 +30,10 @@ class FakeEngine:
     of what was cached, by a tokenizer of its own.  Only what the model says is scripted.
 
     Args:
-        script: a list of replies, each given once, in order; or a function of the ``Request``, or one reply, for all
-            requests (called one at a time).  A reply is a text, an object (sent as JSON text), ``call(...)``, a list of calls, ``reply(...)`` or a
-            fault such as ``error(503)``; in a list also a function that makes one.  Without a script every request is
-            answered by "Reply 1.", "Reply 2." and so on.
+        script: a list of replies, each given once, in order; or a function of the ``Request`` (called one at a time), or one
+            reply, for all requests.  A reply is a text, an object (sent as JSON text), ``call(...)``, a list of calls,
+            ``reply(...)`` or a fault such as ``error(503)``; in a list also a function that makes one.  Without a script
+            every request is answered by "Reply 1.", "Reply 2." and so on.
         model: its name.
         page_size: tokens of a page.
         pages: how many pages there are; fewer make room for each other by eviction.
