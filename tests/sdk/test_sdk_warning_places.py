@@ -79,7 +79,7 @@ def test_partials_lambdas_and_generators_are_blamed_where_they_call(wire: WireSe
         lines.append(here() + 1)
         send()
         lines.append(here() + 1)
-        [again] = [lambda: client.chat(HI)]
+        again: Callable[[], object] = lambda: client.chat(HI)  # noqa: E731
         again()
         list(replies())
         lines.append(here() + 1)
