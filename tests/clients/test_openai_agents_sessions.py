@@ -36,9 +36,16 @@ THINKING = (
 
 
 @pytest.fixture(scope="module")
-def saying(tmp_path_factory):
+def model(tmp_path_factory):
     with saying_server(tmp_path_factory.mktemp("saying")) as made:
         yield made
+
+
+@pytest.fixture
+def saying(model):
+    """With nothing in its cache: no test pushes out, or is compared with, what another one sent."""
+    model.server.http.post("/v1/cache/flush").raise_for_status()
+    return model
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -110,6 +117,31 @@ def test_runs_side_by_side_and_one_after_another_report_to_their_own_sessions(sa
     assert all(finds_the_reply_before_it(rows) for rows in tables)
     sent = [rows[0].sent for rows in tables]
     assert sent == sorted(set(sent)), "the longer the instructions, the longer the prompt"
+
+
+def test_an_agent_is_announced_once_in_front_of_what_it_is_asked(saying):
+    def told(agent, text, items, cut=0):
+        woven = session.announced(agent, text, items, cut)
+        return [item["content"] for item in woven]
+
+    def asked(text):
+        return {"role": "user", "content": text}
+
+    def said(text):
+        return {"role": "assistant", "content": text}
+
+    with Client(saying.server.url) as client:
+        session = CachedSession(client)
+        items = [asked("a"), asked("b")]
+        assert told("desk", "greet", items) == ["greet", "a", "b"]
+        items += [said("c")]
+        assert told("desk", "greet", items) == ["greet", "a", "b", "c"]
+        assert told("clerk", "answer", items) == ["greet", "a", "b", "c", "answer"], "handed over"
+        items += [said("d"), asked("e")]
+        assert told("clerk", "answer", items) == ["greet", "a", "b", "c", "answer", "d", "e"]
+        assert told("clerk", "now answer", items) == ["greet", "a", "b", "c", "answer", "d", "now answer", "e"]
+        assert told("clerk", "now answer", items[4:], cut=4) == ["now answer", "e"]
+        assert told("clerk", "now answer", items[2:], cut=2) == ["greet", "c", "answer", "d", "now answer", "e"]
 
 
 @pytest.mark.parametrize("keyed", [False, True])

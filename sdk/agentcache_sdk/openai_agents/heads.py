@@ -67,9 +67,8 @@ class Announcements:
 
     def woven(self, items: Sequence[Item], cut: int) -> list[Item]:
         """``items`` with the announcements in their places; of those in a part that was cut, the last one."""
-        places = [(max(0, entry.at - cut), entry) for entry in self.entries]
-        cut_off = [entry for entry in self.entries if entry.at < cut]
-        kept = [(at, entry) for at, entry in places if entry not in cut_off[:-1]]
+        passed = [entry for entry in self.entries if entry.at <= cut] if cut else []
+        kept = [(max(0, entry.at - cut), entry) for entry in self.entries if entry not in passed[:-1]]
         out: list[Item] = []
         done = 0
         for at, entry in kept:
