@@ -101,6 +101,7 @@ def saying_server(folder: Path, template: str | None = None, **settings: Any) ->
         (folder / "chat_template.jinja").write_text(template, "utf-8")
     tokenizer = Tokenizer.from_folder(folder)
     runner = SayingRunner()
+    settings.setdefault("home", folder)  # snapshots of tests are no business of the user's own home
     chosen = Settings(model="smollm2", enable_test_hooks=True, access_log="off", **settings)
     core = EngineCore(
         Scheduler(CacheManager(PAGES, PAGE), Limits(512, chosen.max_running, chosen.max_waiting)),
