@@ -96,7 +96,10 @@ def _address(
     model = str(Path(args.model).resolve()) if Path(args.model).exists() else args.model
     flags = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     with LocalServer("--model", model, *flags, console=console) as server:
-        yield server.url, server.api_key
+        try:
+            yield server.url, server.api_key
+        except AgentCacheError as error:
+            raise ServerFailedError(f"{error} (server log: {server.log})") from error
 
 
 def named(tool: str) -> dict[str, Any]:

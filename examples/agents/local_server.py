@@ -66,7 +66,7 @@ class LocalServer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.stop()
-        if kind is None or issubclass(kind, KeyboardInterrupt):
+        if kind is None or not issubclass(kind, Exception):  # Ctrl-C, also as asyncio passes it on
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def stop(self) -> None:
