@@ -209,6 +209,17 @@ def _tools() -> list[Pair]:
             "tools[1].function.description",
             changed(1, lambda f: f.update(description=f["description"] + " ")),
         ),
+        Pair(
+            "a time in a description",
+            first,
+            other,
+            "AC101",
+            "tools[1].function.description",
+            fields=(
+                {"tools": changed(1, lambda f: f.update(description="Writes. Checked at 10:31:07."))},
+                {"tools": changed(1, lambda f: f.update(description="Writes. Checked at 10:32:41."))},
+            ),
+        ),
         pair("a parameter more", "AC302", "tools[3].function.parameters.properties", changed(3, _with_parameter)),
         pair("a tool less in a later turn", "AC301", "tools", TOOLS[1:], later),
         pair("no tools in a later turn", "AC301", "tools", [], later),
@@ -322,6 +333,12 @@ def _clean() -> list[Pair]:
             fields=({"tools": TOOLS}, {"tools": [tool("mail"), tool("call")]}),
         ),
         Pair("the same tools", start, grow, fields=({"tools": TOOLS}, {"tools": copy.deepcopy(TOOLS)})),
+        Pair(
+            "another reply under other tools",
+            start,
+            [*start, assistant("I would rather begin with the lexer. " * 9), user("More?")],
+            fields=({}, {"tools": TOOLS}),
+        ),
         Pair("the same question to two models", start, start, fields=({"model": "tiny"}, {"model": "big"})),
         Pair("sampling", start, grow, fields=({"temperature": 0.5}, {"temperature": 0.9, "seed": 4})),
         Pair(

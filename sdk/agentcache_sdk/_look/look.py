@@ -168,15 +168,20 @@ def _examined(look: ClientLook, memory: Memory, request: Request) -> tuple[list[
     return findings, doubts
 
 
-def _goes_on(known: int, request: Request) -> bool:
-    """The request is a later turn of the conversation that its first ``known`` messages are."""
-    return known < len(request.messages) and any(m.role == "assistant" for m in request.messages[known:])
+def _goes_on(known: int, sent: Sent, request: Request) -> bool:
+    """The request is a later turn of the conversation that its first ``known`` messages, and their reply, are."""
+    new = request.messages[known:]
+    if not any(message.role == "assistant" for message in new):
+        return False
+    if new[0].role != "assistant" or not sent.replies:
+        return True
+    return any(reply.digest == new[0].digest or replay_finding(reply, new[0], known, 0) for reply in sent.replies)
 
 
 def _setting_findings(known: int, sent: Sent, request: Request) -> list[Finding]:
     """The conversation goes on under another setting than all those that it had so far."""
     setting = request.setting
-    if not _goes_on(known, request) or any(
+    if not _goes_on(known, sent, request) or any(
         way.shares_with(setting) and way.tools == setting.tools for way, _ in sent.ways
     ):
         return []
@@ -191,7 +196,7 @@ def _setting_findings(known: int, sent: Sent, request: Request) -> list[Finding]
 
 def _form_doubts(known: int, sent: Sent, request: Request) -> list[Doubt]:
     forms = [form for way, form in sent.ways if way == request.setting]
-    if not forms or request.form in forms or not _goes_on(known, request):
+    if not forms or request.form in forms or not _goes_on(known, sent, request):
         return []
     lost = tokens(sum(message.chars for message in request.messages[:known]))
     words = "the conversation goes on with another tool_choice or response_format, and the prompt is another"
