@@ -319,7 +319,9 @@ def _clean() -> list[Pair]:
             [system(RULES), {"role": "user", "content": [{"type": "text", "text": QUESTION}]}],
         ),
         Pair(
-            "a reply with null fields", start, [*start, assistant(ANSWER, refusal=None, tool_calls=None), user("More?")]
+            "a reply with more fields",
+            start,
+            [*start, assistant(ANSWER, refusal="", id="msg_1", tool_calls=None), user("More?")],
         ),
         headed("a date that is talked about", None, f"{RULES} Released 2026-01-05.", f"{RULES} Released 2026-01-05."),
         headed("a word changed", None, f"You are a helpful reviewer. {RULES}", f"You are a thorough reviewer. {RULES}"),

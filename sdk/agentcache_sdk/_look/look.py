@@ -248,8 +248,7 @@ def _history_findings(memory: Memory, request: Request, known: int) -> tuple[lis
     ranked = [(_likeness(old, request), old) for old in alike if old.equal_messages(request) >= known]
     # Those that have most in common first, and of those the newest, so that a few are enough.
     near = heapq.nlargest(_COMPARED, ranked, key=lambda pair: pair[0])
-    parted = [found for _, old in near if (found := part(old, memory.replies_to(old), request))]
-    best = max(parted, key=lambda found: (found.at, found.shared), default=None)
+    best = next((found for _, old in near if (found := part(old, memory.replies_to(old), request))), None)
     if best is None:
         return [], []
     found_here = list(parting_findings(best, _others(memory, best)))

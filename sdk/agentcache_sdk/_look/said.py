@@ -10,6 +10,17 @@ from typing import Any
 CHARS_PER_TOKEN = 4
 """A usual figure for English and code; only ever used for losses that are marked as estimates."""
 _NAMED = frozenset({"role", "content", "tool_calls", "reasoning_content", "reasoning"})
+_UNPRINTED = frozenset(
+    {"id", "index", "created", "created_at", "metadata", "provider_specific_fields", "cache_control"}
+) | {
+    "annotations",
+    "audio",
+    "function_call",
+    "logprobs",
+    "refusal",
+}
+"""Fields of replies that clients keep or leave out as they like; no template prints them."""
+_APART = _NAMED | _UNPRINTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +38,7 @@ class Said:
 
     Attributes:
         text: its content; parts that are all text are joined, other parts are written as JSON.
-        rest: all other fields as JSON, such as ``tool_call_id``.
+        rest: all other fields that a template may print, as JSON, such as ``tool_call_id``.
         digest: equal for messages that say the same.  Good inside this process only.
         chars: how many characters a prompt has of it.
     """
@@ -89,7 +100,7 @@ def said(message: Mapping[str, Any]) -> Said:
     text = text_of(message.get("content"))
     calls = _calls(message.get("tool_calls"))
     reasoning = text_of(message.get("reasoning_content") or message.get("reasoning"))
-    other = {key: value for key, value in message.items() if key not in _NAMED and value is not None}
+    other = {key: value for key, value in message.items() if key not in _APART and value is not None}
     rest = as_json(other) if other else ""
     chars = len(text) + len(reasoning) + sum(len(c.name) + len(c.arguments) for c in calls)
     return Said(role, text, calls, reasoning, rest, hash((role, text, calls, reasoning, rest)), chars)

@@ -83,7 +83,8 @@ def writing_change(a: str, b: str, at: int) -> TextChange | None:
         return _excerpts("AC205", a, b, at)
     if ("\\u" in a) != ("\\u" in b) and _unescaped(a) == _unescaped(b):
         return _excerpts("AC206", a, b, at)
-    if a.split() == b.split() or "".join(a.split()) == "".join(b.split()):
+    words = a[at:].split(), b[at:].split()  # what stands before is the same
+    if words[0] == words[1] or "".join(words[0]) == "".join(words[1]):
         return _excerpts("AC204", a, b, at)
     return None
 
