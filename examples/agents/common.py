@@ -23,19 +23,26 @@ TIMEOUT_S = 600.0
 """Of silence; the first request on a slow machine may take long."""
 
 
-def example_parser(description: str, *, max_tokens: int) -> argparse.ArgumentParser:
+def example_parser(description: str, *, max_tokens: int, least: int = 1) -> argparse.ArgumentParser:
     """Flags that all examples have.
 
     Args:
         max_tokens: default length of a reply.
+        least: shortest that makes sense: a tool call that is cut is no call.
     """
+
+    def length(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected at least {least} tokens")
+        return int(text)
+
     parser = argparse.ArgumentParser(description=description)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--url", help="a running server; without it one is started, and stopped at the end")
     where.add_argument("--local", action="store_true", help="run the engine in this process instead of a server")
     parser.add_argument("--api-key", help="key of the server at --url, if it wants one")
     parser.add_argument("--model", default="smollm2", help="as for agentcache serve; default: %(default)s")
-    parser.add_argument("--max-tokens", type=int, default=max_tokens, help="length of a reply; default: %(default)s")
+    parser.add_argument("--max-tokens", type=length, default=max_tokens, help="length of a reply; default: %(default)s")
     return parser
 
 

@@ -100,7 +100,7 @@ async def wait_for_the_tool(
     for agent in agents:
         # What an agent read is its own: what agents share, such as the system text, is kept by the lease of any of them.
         log = "".join(f"{agent.name}, step {step}: compiled, linked.\n" for step in range(16))
-        await agent.session.send(f"{log}Is the build good?", max_tokens=max_tokens, temperature=0, **named("run_tests"))
+        await agent.session.send(f"{log}Is the build good?", temperature=0, **named("run_tests"))
     await lapsed.pin(ttl="1s")
     await asyncio.sleep(1.5)
     async with waiting.waiting("run_tests", expect_s=EXPECT_S):

@@ -95,7 +95,7 @@ def work(args: argparse.Namespace, console: Console) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: see ``run_example``; 2 for a bad command line."""
-    parser = example_parser("An agent looks for an answer in source files.", max_tokens=64)
+    parser = example_parser("An agent looks for an answer in source files.", max_tokens=64, least=32)
     parser.add_argument("--question", default=QUESTION, help="default: %(default)s")
     parser.add_argument("--folder", type=Path, default=ROOT / "agentcache" / "cache", help="which files it may read")
     parser.add_argument(
