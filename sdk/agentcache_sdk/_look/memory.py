@@ -107,7 +107,7 @@ class Memory:
     def settle(self, request: Request) -> None:
         """It was answered, and so takes the place of those that it goes on with."""
         for key, old in list(self.texts.items()):
-            goes_on = old is not request and old.equal_messages(request) == len(old.messages)
+            goes_on = len(old.messages) < len(request.messages) and old.equal_messages(request) == len(old.messages)
             if goes_on and old.setting == request.setting:
                 self._drop_text(key)
 

@@ -116,7 +116,7 @@ def suspicious_slots(text: str) -> Iterator[Slot]:
 
 
 def _reads_as_fresh(text: str, slot: Slot, line_start: int) -> bool:
-    line = re.split(r"[.!?]\s", text[line_start : slot.start][-60:])[-1]
+    line = re.split(r"(?<!\.[a-z])[.!?]\s", text[line_start : slot.start][-60:])[-1]
     if slot.kind == "path":
         return _FRESH_FOLDER.search(text, slot.start, slot.end) is not None
     if slot.kind == "id":
