@@ -12,6 +12,9 @@ from live import LiveServer, drain, live_server
 from agentcache_sdk import AsyncClient
 from examples.agents import long_tool_wait as example
 
+# The cache is emptied between tests, which the library tells; what the example itself is told is recorded by it.
+pytestmark = pytest.mark.filterwarnings("ignore::agentcache_sdk.CacheWarning")
+
 
 @pytest.fixture(scope="module")
 def server(tiny_model: Path) -> Iterator[LiveServer]:
