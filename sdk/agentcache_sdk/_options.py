@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentcache_sdk._calls import message_list
 from agentcache_sdk._durations import parse_ttl
-from agentcache_sdk.cache_warnings import MIN_TOKENS_LOST, WarningSink
+from agentcache_sdk.cache_warnings import MIN_TOKENS_LOST, WarningSink, code_prefixes
 from agentcache_sdk.tools import Tool, ToolSet
 
 Message = dict[str, Any]
@@ -44,12 +43,7 @@ class SessionArguments:
         self._exclude("prompt", ("system", "tools", "messages"), "a raw session has no messages and no tools")
         given = ("system", "messages", "prompt", "model")
         self._exclude("from_snapshot", given, "a snapshot has its own")
-        codes = (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore)
-        for code in codes:
-            if not re.fullmatch(r"AC\d{0,3}", code):
-                raise ValueError(
-                    f"ignore: got {code!r}, expected a warning code such as AC101, or its beginning, such as AC1"
-                )
+        codes = code_prefixes("ignore", self.ignore)
         if self.pad not in ("off", "system"):
             raise ValueError(f'pad: got {self.pad!r}, expected "off" or "system"')
         system: tuple[Message, ...] = ({"role": "system", "content": self.system},) if self.system else ()
