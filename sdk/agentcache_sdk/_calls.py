@@ -69,6 +69,22 @@ The sync and the async transport run the same steps, so what is decided between 
 """
 
 
+def within(timeout: float | None, steps: Steps[T]) -> Steps[T]:
+    """The same calls, those without a timeout of their own with this one."""
+    try:
+        call = next(steps)
+        while True:
+            try:
+                answer = yield call if call.timeout is not None else replace(call, timeout=timeout)
+            except BaseException as error:  # noqa: BLE001  the steps decide
+                call = steps.throw(error)
+            else:
+                call = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
 def root_url(base_url: str) -> str:
     """``base_url`` without a trailing ``/`` or ``/v1``, which OpenAI clients need and people paste.
 

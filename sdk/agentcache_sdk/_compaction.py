@@ -91,18 +91,28 @@ def compact(core: SessionCore, given: CompactInput) -> Steps[Compaction]:
             raise ValueError("compact: tool calls wait for their results; keep_turns must be 1 or more")
         summary, computed = (given.summary, 0) if given.summary is not None else (yield from _summary(core, given))
         after = _compacted(before, cut, summary)
+        # The new session comes last, so that whatever fails before it leaves the session as it was.
+        preface = (yield from _count(after.preface)) if core.id is not None else 0  # the first turn brings it along
         info = yield from _remade(core, after)
-        tokens = None if info is None else info.tokens
-        if tokens is not None and after.preface:  # the first turn brings it along
-            told: Tokens = yield tokenize(after.preface, None, None)
-            tokens += told.count
+        tokens = None if info is None else info.tokens + preface
         again = None if tokens is None or core.head_tokens is None else max(0, tokens - core.head_tokens)
         done = Compaction(cut, len(before.turns) - cut, summary, _tokens(before), tokens, computed, again)
         with core.lock:
+            old, core.id = core.id, None if info is None else info.id
             core.kept = None
             core.transcript = after
             core.notes += (str(done),)
+        for one in (old, core.id if core.closed else None):
+            if one is not None:
+                yield from core.discard(one)
         return done
+
+
+def _count(text: str) -> Steps[int]:
+    if not text:
+        return 0
+    told: Tokens = yield tokenize(text, None, None)
+    return told.count
 
 
 def _cut(transcript: Transcript, keep_turns: int) -> int:
@@ -146,17 +156,10 @@ def _compacted(before: Transcript, cut: int, summary: str) -> Transcript:
 
 def _remade(core: SessionCore, after: Transcript) -> Steps[SessionInfo | None]:
     """A transcript is never edited: the server makes a new session, and the old one ends."""
-    old = core.id
-    if old is None:
+    if core.id is None:
         return None
     fields = {**core.options.fields(), "messages": list(after.head) or None, "tools": list(after.tools) or None}
     info: SessionInfo = yield calls.create({**fields, "from_snapshot": None})
-    with core.lock:
-        core.id = info.id
-    try:
-        yield calls.delete(old)
-    except AgentCacheError:
-        pass  # it ends by itself when its ttl is over
     return info
 
 

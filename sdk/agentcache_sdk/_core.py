@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import copy
 import enum
+import json
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agentcache_sdk import _session_calls as calls
 from agentcache_sdk._calls import Call, Steps
@@ -29,7 +30,7 @@ from agentcache_sdk._padding import PaddingMemory, padded
 from agentcache_sdk._transcript import Transcript, TurnRecord, transcript_of
 from agentcache_sdk.alignment import Padding
 from agentcache_sdk.cache_warnings import CallSite, WarningSink
-from agentcache_sdk.errors import AgentCacheError, APIError, Busy
+from agentcache_sdk.errors import AgentCacheError, APIError, Busy, ConnectionFailed, NotFound
 from agentcache_sdk.report import SessionReport
 from agentcache_sdk.tools import Tool, ToolSet
 from agentcache_sdk.types import Explanation, Pin, SessionInfo, Snapshot, ToolCall
@@ -71,6 +72,16 @@ class Kept:
         return (transcript.turns[-1] if transcript.turns else None) is self.last
 
 
+class Change(Protocol):
+    """What is done to a transcript on both sides, and may be asked for twice."""
+
+    def make(self) -> Steps[None]: ...
+
+    def again(self) -> Steps[None]:
+        """After its answer was lost: nothing more where it was made."""
+        ...
+
+
 class SessionState(enum.Enum):
     """IDLE <-> IN_TURN (or in a rollback); either -> CLOSED."""
 
@@ -87,6 +98,7 @@ class SessionCore:
         id: the server's name of it, once it is opened there.
         raw: continued with text or token ids as they stand, rather than with messages.
         unsettled: a turn was cut, or its answer lost, and the server may have committed it nevertheless.
+        doubt: a rollback or an adoption whose answer was lost: the next call makes it again.
         author: what this object calls itself; its turns are named after it, so that it never drops another client's.
         family: the same for a session and all its forks.
         kept: the newest snapshot of it.
@@ -105,6 +117,7 @@ class SessionCore:
     opened: bool = False
     raw: bool = False
     unsettled: bool = False
+    doubt: Change | None = None
     author: str = field(default_factory=lambda: secrets.token_hex(8))
     family: object = field(default_factory=object)
     kept: Kept | None = None
@@ -130,6 +143,10 @@ class SessionCore:
         raw = options.prompt is not None
         transcript = Transcript(options.head, tools=options.tools.schemas)
         return cls(options, server, transcript, options.sink, raw=raw, functions=dict(options.tools.functions))
+
+    @property
+    def closed(self) -> bool:
+        return self.state is SessionState.CLOSED
 
     @property
     def messages(self) -> tuple[dict[str, Any], ...]:
@@ -161,6 +178,12 @@ class SessionCore:
                 if info is not None and not taken_up:
                     self.head_tokens = info.tokens
                 if info is not None and taken_up:
+                    ttl_s, metadata = self.options.ttl_s, self.options.metadata
+                    self.options = replace(
+                        self.options,
+                        ttl_s=ttl_s or info.ttl_s,
+                        metadata=info.metadata if metadata is None else metadata,
+                    )
                     self.transcript = transcript_of(info)
                     self.raw = info.kind == "raw"
                     self.transcript.add_tools(self.options.tools.schemas)
@@ -168,7 +191,7 @@ class SessionCore:
                     turns = self.transcript.turns
                     self.kept = Kept(self.options.from_snapshot, turns[-1] if turns else None)
         if not wanted and info is not None and self.options.session_id is None:
-            yield calls.delete(info.id)  # another thread was faster, or closed the session meanwhile
+            yield from self.discard(info.id)  # another thread was faster, or closed the session meanwhile
         with self.lock:
             self._require_open()
 
@@ -221,13 +244,35 @@ class SessionCore:
     def settle(self) -> Steps[None]:
         """After a turn that did not end here: have the server drop it, should it have ended there.
 
+        A rollback or an adoption whose answer was lost is made again.  To be called by whoever is ``alone``.
+
         Raises:
             SessionDiverged: another client has gone on with the session meanwhile; nothing was dropped.
         """
+        if self.doubt is not None:
+            yield from self.doubt.again()
+            self.doubt = None
         if self.id is not None and self.unsettled:
             turn = self.next_turn
             yield from self.on_server(lambda known: calls.drop_turn(known, turn["if_turns"], turn["turn_id"]))
             self.unsettled = False
+
+    def settle_alone(self) -> Steps[None]:
+        """The same for what may be done beside a turn, which has settled everything before it began."""
+        if self.unsettled or self.doubt is not None:
+            with self.alone():
+                yield from self.settle()
+
+    def change(self, change: Change) -> Steps[None]:
+        """Change the transcript on both sides; whoever comes next does it again where the answer is lost."""
+        self.doubt = change
+        try:
+            yield from change.make()
+        except AgentCacheError as error:
+            if not may_be_done(error):
+                self.doubt = None
+            raise
+        self.doubt = None
 
     def on_server(self, make: Callable[[str], Call[T]]) -> Steps[T]:
         """One call about the session, which the server may have lost since the last snapshot.
@@ -255,19 +300,33 @@ class SessionCore:
         if self.id != known:
             return  # another thread was faster
         kept = self.kept
-        if kept is None or not kept.fits(self.transcript) or self.state is SessionState.CLOSED:
+        if kept is None or not kept.fits(self.transcript) or self.closed:
             raise error
         fields = {"from_snapshot": kept.name, "ttl_s": self.options.ttl_s, "metadata": self.options.metadata}
-        info: SessionInfo = yield calls.create(fields)
-        turns = len(self.transcript.turns)
-        if len(info.turns) != turns:  # somebody has put another one under that name
-            yield calls.delete(info.id)
-            raise error
+        try:
+            info: SessionInfo = yield calls.create(fields)
+        except NotFound:
+            raise error from None  # what matters is that the session is gone, not that its snapshot is as well
         with self.lock:
-            self.id, self.unsettled = info.id, False
-            self.notes += (
-                f"turn {turns}: the server had lost the session; it goes on from the snapshot {kept.name!r}",
-            )
+            turns = len(self.transcript.turns)
+            faster = self.id != known  # another thread
+            taken = not faster and not self.closed and _is_of(info, self.transcript)
+            if taken:
+                self.id, self.unsettled = info.id, False
+                self.notes += (
+                    f"turn {turns}: the server had lost the session; it goes on from the snapshot {kept.name!r}",
+                )
+        if not taken:
+            yield from self.discard(info.id)
+            if not faster:
+                raise error  # somebody has put another one under that name, or closed this one
+
+    def discard(self, session_id: str) -> Steps[None]:
+        """End a session of the server's that nobody uses."""
+        try:
+            yield calls.delete(session_id)
+        except AgentCacheError:
+            pass  # it is gone already, or will be when its ttl is over
 
     def wait(self, tool: str, expect_s: float | None) -> Steps[None]:
         """Tell the server that a tool runs."""
@@ -286,7 +345,7 @@ class SessionCore:
 
     def snapshot(self, name: str) -> Steps[Snapshot]:
         yield from self._hold("snapshot")
-        yield from self.settle()
+        yield from self.settle_alone()
         snapshot = yield from self.on_server(lambda known: calls.snapshot(known, name))
         with self.lock:
             turns = self.transcript.turns
@@ -303,10 +362,7 @@ class SessionCore:
             was_closed, self.state = self.state is SessionState.CLOSED, SessionState.CLOSED
         if self.id is None or was_closed:
             return
-        try:
-            yield calls.delete(self.id)
-        except AgentCacheError:
-            pass  # it is gone already, or will be when its ttl is over; what the caller is leaving for matters more
+        yield from self.discard(self.id)  # a failure is no matter: what the caller is leaving for matters more
 
     def tool_result(self, call_id: str, content: Any) -> None:
         with self.lock:
@@ -394,6 +450,26 @@ class SessionCore:
         self._require_open()
         if self.state is SessionState.IN_TURN:
             raise Busy("a turn of this session is still running: wait for it, or fork the session", 429, "session_busy")
+
+
+def may_be_done(error: AgentCacheError) -> bool:
+    """Whether the server may have done what it was asked for, although this is what came back."""
+    if isinstance(error, ConnectionFailed):
+        return error.sent
+    return not (isinstance(error, APIError) and (400 <= error.status < 500 or error.status == 503))
+
+
+def _is_of(info: SessionInfo, transcript: Transcript) -> bool:
+    """Whether a session has just the turns of ``transcript``."""
+    turns = [(turn.prompt_tokens, turn.completion_tokens) for turn in info.turns]
+    usages = [record.turn.usage for record in transcript.turns]
+    if turns != [(usage.prompt_tokens, usage.completion_tokens) for usage in usages]:
+        return False
+    return info.messages is None or transcript.resumed or _plain(info.messages) == _plain(transcript.committed)
+
+
+def _plain(messages: list[dict[str, Any]]) -> str:
+    return json.dumps(messages, sort_keys=True)
 
 
 def not_held(verb: str) -> AgentCacheError:

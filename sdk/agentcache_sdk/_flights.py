@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from agentcache_sdk import _calls
-from agentcache_sdk._calls import Call, Steps
+from agentcache_sdk._calls import Call, Steps, within
 from agentcache_sdk._core import SessionCore, SessionState
 from agentcache_sdk._findings import break_finding
 from agentcache_sdk._look import Glance, Watch
@@ -139,6 +139,9 @@ class SessionFlight:
         return self
 
     def prepare(self) -> Steps[Call[Turn]]:
+        return within(self.given.timeout, self._prepared())
+
+    def _prepared(self) -> Steps[Call[Turn]]:
         core = self.core
         yield from core.open()
         # A cut turn that the server has not begun to look at when it is told to drop it can still keep it busy.
@@ -152,7 +155,7 @@ class SessionFlight:
     def recover(self, error: AgentCacheError) -> Steps[Call[Turn]]:
         if not isinstance(error, APIError) or self.known_as is None:
             raise error
-        yield from self.core.revive(self.known_as, error)
+        yield from within(self.given.timeout, self.core.revive(self.known_as, error))
         return (yield from self.prepare())
 
     def _chat_call(self) -> Call[Turn]:

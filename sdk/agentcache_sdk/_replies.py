@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timezone
 from typing import Any, NoReturn, TypeVar
 
 import httpx
@@ -158,8 +159,10 @@ def _seconds(retry_after: str | None) -> float | None:
         seconds = float(retry_after)
     except ValueError:
         try:
-            seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
-        except ValueError:
+            date = email.utils.parsedate_to_datetime(retry_after)
+            # A date of HTTP's is in GMT whether it says so or not.
+            seconds = date.replace(tzinfo=date.tzinfo or timezone.utc).timestamp() - time.time()
+        except (ValueError, OverflowError):
             return None
     return max(0.0, seconds) if seconds < float("inf") else None
 

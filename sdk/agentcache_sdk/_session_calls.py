@@ -20,7 +20,8 @@ W = TypeVar("W", bound=Wire)
 def create(fields: Mapping[str, Any]) -> Call[SessionInfo]:
     """``fields`` that are ``None`` are left out.  Of a snapshot, with the conversation that is in it."""
     body = {key: value for key, value in fields.items() if value is not None}
-    return Call("POST", SESSIONS + (_WHOLE if "from_snapshot" in body else ""), _as(SessionInfo), body)
+    path = SESSIONS + (_WHOLE if "from_snapshot" in body else "")
+    return Call("POST", path, _as(SessionInfo), body, Repeat.APPENDING)
 
 
 def sessions() -> Call[list[SessionInfo]]:

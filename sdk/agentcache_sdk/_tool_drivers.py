@@ -131,6 +131,7 @@ class AsyncToolDriver:
         finally:
             for task in tasks:
                 task.cancel()  # of no effect on those that are done; the others' run was ended from outside
+            await asyncio.gather(*tasks, return_exceptions=True)  # nothing of a run is at work when it is over
 
     async def _tool(self, call: ToolCall) -> ToolRun:
         told = await _tell_async(self.callbacks.on_call, call)

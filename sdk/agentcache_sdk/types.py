@@ -275,6 +275,7 @@ class SessionInfo(Wire):
     turns: list[SessionTurn] = Field(default_factory=list)
     expires_at: float | None = None
     pinned_until: float | None = None
+    ttl_s: float | None = None
     metadata: dict[str, Any] | None = None
     messages: list[dict[str, Any]] | None = Field(None, repr=False)
     """All that was said, where the server was asked for it."""

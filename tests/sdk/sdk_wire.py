@@ -75,7 +75,8 @@ class WireServer:
         reply = render_message(message).removeprefix(b"<assistant>")
         self.served.append(prompt + reply)
         if session is not None:
-            session.commit(body, message, {"prompt_tokens": len(prompt), "cached_tokens": cached})
+            figures = {"prompt_tokens": len(prompt), "cached_tokens": cached, "completion_tokens": len(reply)}
+            session.commit(body, message, figures)
         miss = {"code": "cold", "at_token": 0, "detail": "nothing like it was served before"}
         report = {
             "page_size": PAGE,
