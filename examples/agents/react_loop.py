@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
         "--turns",
         type=int,
         choices=range(1, 33),
-        default=5,
+        default=4,
         metavar="N",
         help="turns with tools before the answer; default: %(default)s",
     )
