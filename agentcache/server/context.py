@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from agentcache.server.errors import ApiError, shown, shutting_down
+from agentcache.server.findings.said import SaidReplies
 from agentcache.server.gate.bounds_text import TextBounds
 from agentcache.server.lifecycle import Lifecycle
 from agentcache.server.replies.plan import ReplyPlanner
@@ -30,6 +31,7 @@ class Context:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     misses: Counter[str] = field(default_factory=Counter)
     """Answers by the code of the ``miss`` that they carried."""
+    said: SaidReplies = field(default_factory=SaidReplies)
     journal: Journal = field(default_factory=Journal)
     exchanges: Exchanges = field(default_factory=Exchanges)
 

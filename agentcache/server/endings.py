@@ -68,6 +68,7 @@ class PromptEnding:
         self._space = space
         self._asked = asked
         self._source = source
+        self._basis = Basis(context.engine.info.page_size, None, space.root, context.said)
         self._search = ShareSearch(context.engine, context.engine.paged(asked[0].prompt.transcript.ids, space.root))
 
     def started(self, generation: Generation) -> None:
@@ -82,7 +83,7 @@ class PromptEnding:
         seen = await run_in_threadpool(self._look_back, choices, reports, points)
         asked, report, miss = self._asked[seen.prompt], reports[seen.prompt], seen.miss
         prompts = [asked.prompt.transcript.ids for asked in self._asked]
-        basis, found = Basis(self._context.engine.info.page_size), [seen.finding, seen.sharing]
+        basis, found = self._basis, [seen.finding, seen.sharing]
         if miss is not None and report is not None and report.miss is not None:
             miss = await told_elsewhere(self._context, self._space, prompts[seen.prompt], miss)
             known = Known(asked.prompt.kept.tokens, len(asked.prompt.transcript.replies))
@@ -100,8 +101,9 @@ class PromptEnding:
             reply = _reply(asked, choice)
             transcript = extended(asked, reply, engine.tokenizer)
             remember(self._context, self._space.root, asked, reply, transcript)
+            self._context.said.note(self._space.root, reply.said.content)
         places = [Places(asked, engine.renderer) for asked in self._asked]
-        basis = Basis(engine.info.page_size)
+        basis = self._basis
         shares = share_point_list(points, places[0], basis.page_size)
         sharing = sharing_finding(points, places[0], _cached(reports[0]), basis)
         for number, (place, report) in enumerate(zip(places, reports, strict=True)):
@@ -122,6 +124,7 @@ class TurnEnding:
         self._asked = asked
         self._before = turn.session.transcript
         session, ids = turn.session, asked.prompt.transcript.ids
+        self._basis = Basis(context.engine.info.page_size, session.id, session.home.root, context.said)
         self._search = ShareSearch(context.engine, context.engine.paged(ids, session.home.root, session.bookmark))
 
     def started(self, generation: Generation) -> None:
@@ -140,7 +143,7 @@ class TurnEnding:
         reply = _reply(self._asked, choice)
         points = await self._search.found()
         transcript, seen = await run_in_threadpool(self._look_back, reply, report, points)
-        miss, prompt, basis = seen.miss, self._asked.prompt, Basis(self._context.engine.info.page_size, session.id)
+        miss, prompt, basis = seen.miss, self._asked.prompt, self._basis
         found = [seen.finding, seen.sharing]
         if prompt.broken_at is not None and miss is not None:
             found = [template_finding(miss, self._before, basis)]
@@ -180,7 +183,8 @@ class TurnEnding:
         transcript = extended(self._asked, reply, engine.tokenizer)
         if self._asked.messages:
             remember(self._context, session.home.root, self._asked, reply, transcript)
-        places, basis = Places(self._asked, engine.renderer), Basis(engine.info.page_size, session.id)
+            self._context.said.note(session.home.root, reply.said.content)
+        places, basis = Places(self._asked, engine.renderer), self._basis
         shares = share_point_list(points, places, basis.page_size)
         if self._asked.prompt.broken_at is not None:
             miss = template_break(places, self._before, report.cached_tokens)

@@ -163,37 +163,20 @@ TURNS = [
     assistant("Of the tests, the one that reads the whole file fails; the others keep on going."),
 ]
 EDITED = user("Why does the lexer fail? Please say it in short words.")
-HISTORIES = {
-    "edited": ([EDITED, *TURNS[1:]], "AC401", "warning"),
-    "dropped": (TURNS[2:], "AC402", "warning"),
-    "compacted": ([user("Before, we spoke of the parser."), *TURNS[3:]], "AC403", "info"),
-    "inserted": ([user("Mind the rules of this house."), *TURNS], "AC404", "warning"),
-    "blanks": ([user("Why does the parser  fail? Please say it in short words."), *TURNS[1:]], "AC204", "warning"),
-}
 
 
-@pytest.mark.parametrize("kind", HISTORIES)
-def test_a_history_that_changed_is_named(tenant, kind):
-    history, code, severity = HISTORIES[kind]
+def test_examples_with_something_else_before_them_are_no_history_that_was_edited(tenant):
+    """Nobody generated these replies here, so they may be examples: then what varies stands before what does not."""
     assert findings(tenant.chat(system(SYSTEM), *TURNS, user("and now?"))) == []
-    (found,) = [f for f in findings(tenant.chat(system(SYSTEM), *history, user("and then?"))) if f["code"] != "AC501"]
-    assert (found["code"], found["severity"], found["location"]["path"]) == (code, severity, "messages[1].content")
-    assert found["tokens_lost"] > 16 and (found["verdict"] == "legitimate") == (code == "AC403")
-
-
-def test_a_stamp_that_is_not_replayed_as_it_was_sent_is_a_time(tenant):
-    stamped = [user("[10:30:05] " + TURNS[0]["content"]), *TURNS[1:]]
-    tenant.chat(system(SYSTEM), *stamped, user("and now?"))
-    again = [user("[10:31:47] " + TURNS[0]["content"]), *TURNS[1:]]
-    assert waste(tenant.chat(system(SYSTEM), *again, user("and now?"))) == ["AC101"]
-    assert waste(tenant.chat(system(SYSTEM), *TURNS, user("and now?"))) == ["AC401"]
+    varied = user("Why does the lexer fail? Please say it in short words.")
+    assert waste(tenant.chat(system(SYSTEM), varied, *TURNS[1:], user("and then?"))) == ["AC103"]
 
 
 def test_reasoning_that_is_left_out_of_the_history_is_named(tenant):
     thought = assistant("<think>It may be the second line.</think>" + TURNS[1]["content"])
-    tenant.chat(system(SYSTEM), TURNS[0], thought, user("and now?"))
+    assert findings(tenant.chat(system(SYSTEM), TURNS[0], thought, user("and now?"))) == []
     (found,) = findings(tenant.chat(system(SYSTEM), TURNS[0], TURNS[1], user("so what follows?")))
-    assert found["code"] in ("AC401", "AC405") and found["location"]["path"] == "messages[2].content"
+    assert found["code"] == "AC405" and found["location"]["path"] == "messages[2].content"
 
 
 def test_another_conversation_with_the_same_first_words_is_none_that_changed(tenant):
@@ -202,6 +185,63 @@ def test_another_conversation_with_the_same_first_words_is_none_that_changed(ten
     assert waste(tenant.chat(system(SYSTEM), *other)) == []
     same = [TURNS[0], assistant("Nobody can tell."), user("A pity, that."), assistant("It is."), user("Well?")]
     assert waste(tenant.chat(system(SYSTEM), *same)) == []
+
+
+def test_prompts_of_children_whose_task_stands_before_the_shared_rules_are_told(tenant):
+    tasks = (
+        "Task: find out why the parser fails.",
+        "Task: list the files that nobody reads.",
+        "Task: say what the agent sends.",
+    )
+    told = [codes(tenant.chat(system(f"{task}\n\n{RULES}{RULES}"), user("begin"))) for task in tasks]
+    assert told == [[], ["AC103"], ["AC103"]]
+    behind = [waste(tenant.chat(system(f"{RULES}{RULES}\n\n{task}"), user("begin"))) for task in tasks]
+    assert behind == [[], [], []]
+
+
+def grown(reply, turn):
+    return [reply["choices"][0]["message"], user(f"and then, {turn}?")]
+
+
+def called(reply, turn):
+    message = reply["choices"][0]["message"]
+    return [
+        message,
+        {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": f"It is 10:30:0{turn}."},
+    ]
+
+
+def in_parts(reply, turn):
+    message = reply["choices"][0]["message"]
+    return [
+        {"role": "assistant", "content": [{"type": "text", "text": message["content"]}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": f"It is 10:3{turn}. "}, {"type": "text", "text": "And now?"}],
+        },
+    ]
+
+
+SHAPES = {
+    "plain": (grown, [system(SYSTEM + " Today is 2026-05-04."), user("Why does it fail?")], {}),
+    "no system": (grown, [user("Why does it fail at 10:30:05?")], {}),
+    "developer": (grown, [{"role": "developer", "content": SYSTEM}, user("Why does it fail?")], {}),
+    "parts": (in_parts, [system(SYSTEM), user("Why does it fail?")], {}),
+    "tools": (
+        called,
+        [system(SYSTEM), user("Read it.")],
+        {"tools": TOOLS[1:2], "tool_choice": "required", "max_tokens": 48},
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_conversation_that_only_grows_has_no_finding(tenant, shape):
+    go_on, messages, fields = SHAPES[shape]
+    for turn in range(4):
+        reply = tenant.chat(*messages, **{"max_tokens": 6, **fields})
+        assert codes(reply) == [], reply["agentcache"]
+        messages = [*messages, *go_on(reply, turn)]
 
 
 def test_text_that_comes_back_as_other_tokens_is_named(tenant):

@@ -10,7 +10,7 @@ from agentcache.lint.finding import Finding, Severity
 from agentcache.lint.times import mask_times
 from agentcache.server.findings.meeting import Meeting, meet
 from agentcache.server.findings.prompt_text import Branch, Part, PartedPrompt, content_of
-from agentcache.server.findings.slots import spelled_apart
+from agentcache.server.findings.slots import find_slot, slot_finding, spelled_apart
 from agentcache.server.findings.spot import lost
 
 _SHOWN = 80
@@ -21,11 +21,17 @@ _SAME_TEXT = 64
 _SPELLED = 4
 """Tokens of the same text under other ids that are worth a word."""
 _THOUGHT = re.compile(r"^\s*<(think|thinking|thought|reasoning)\b", re.IGNORECASE)
+_REASONING = "the reasoning of an earlier reply is left out"
 _SHIFTS = {
     "AC401": "an earlier message is not what it was",
     "AC402": "earlier messages are missing",
     "AC403": "earlier messages were replaced by fewer",
     "AC404": "messages were added before ones that had been sent",
+    "AC405": _REASONING,
+    "AC101": "a time in an earlier message is not the one that was sent",
+    "AC204": "an earlier message differs in white space alone",
+    "AC205": "an earlier message differs in its Unicode form alone",
+    "AC206": "an earlier message differs in the escapes of its JSON alone",
 }
 
 
@@ -39,7 +45,9 @@ def history_finding(parted: PartedPrompt) -> Finding | None:
             found = found or _reply_changed(parted, branch)
         if found is not None:
             return found
-    return None
+    # What nobody generated here may be an example that is sent with many prompts.
+    slot = find_slot(parted) if parted.part is Part.HISTORY else None
+    return None if slot is None else slot_finding(parted, slot, "an earlier message")
 
 
 def _retokenised(parted: PartedPrompt, branch: Branch) -> Finding | None:
@@ -75,31 +83,32 @@ def _tokens_in(parted: PartedPrompt, packed: bytes, characters: int) -> int:
 
 
 def _shifted(parted: PartedPrompt, branch: Branch, meeting: Meeting) -> Finding | None:
-    """A reply that follows is the very one that followed then."""
+    """A reply that follows was generated here, and followed then."""
+    was, now = parted.decode(branch.was, meeting.was), parted.decode(branch.now, meeting.now)
+    if _is_reply(parted) and _THOUGHT.match(was) and not now.strip():
+        return _changed(parted, branch, meeting, "AC405", (was, now))
     start = parted.character(branch.at + meeting.now)
     end = parted.character(branch.at + meeting.now + meeting.run)
     if not _repeats_a_reply(parted, start, end):
         return None
-    was, now = parted.decode(branch.was, meeting.was), parted.decode(branch.now, meeting.now)
     code = _kind(parted, branch, meeting)
-    words, severity = _SHIFTS[code], _of(code)
     if code == "AC401" and (spelling := spelled_apart(was, now)) is not None:
-        code, words = spelling[0], f"an earlier message differs in {spelling[1]} alone"
+        code = spelling[0]
     elif code == "AC401" and was != now and was.strip() and mask_times(was) == mask_times(now):
-        code, words = "AC101", "a time in an earlier message is not the one that was sent"
+        code = "AC101"
+    return _changed(parted, branch, meeting, code, (was, now))
+
+
+def _changed(parted: PartedPrompt, branch: Branch, meeting: Meeting, code: str, shown: tuple[str, str]) -> Finding:
     return Finding(
         **parted.basis.of(code, parted.spot(branch.at)),
-        severity=severity,
+        severity="info" if code == "AC403" else "warning",
         verdict="legitimate" if code == "AC403" else "waste",
-        before=was[:_SHOWN],
-        after=now[:_SHOWN],
+        before=shown[0][:_SHOWN],
+        after=shown[1][:_SHOWN],
         **lost(meeting.run, "estimate"),
-        message=f"{words}, and what follows is computed again",
+        message=f"{_SHIFTS[code]}, and what follows is computed again",
     )
-
-
-def _of(code: str) -> Severity:
-    return "info" if code == "AC403" else "warning"
 
 
 def _kind(parted: PartedPrompt, branch: Branch, meeting: Meeting) -> str:
@@ -127,7 +136,7 @@ def _controls(parted: PartedPrompt, packed: bytes, tokens: int) -> int:
 
 
 def _repeats_a_reply(parted: PartedPrompt, start: int, end: int) -> bool:
-    """Whether so much of a reply lies in the characters that no other conversation has it."""
+    """Whether so much of a reply that was generated here lies in the characters that it is that reply."""
     place, messages = 0, parted.asked.messages
     drawn = {reply.message: reply for reply in parted.asked.prompt.transcript.replies}
     for index, message in enumerate(messages):
@@ -141,7 +150,9 @@ def _repeats_a_reply(parted: PartedPrompt, start: int, end: int) -> bool:
             continue
         place = last
         shared = min(last, end) - max(first, start)
-        if message.get("role") == "assistant" and shared >= min(_REPEATED, last - first) > 0:
+        if message.get("role") != "assistant" or shared < min(_REPEATED, last - first) or shared <= 0:
+            continue
+        if parted.generated(content_of(message)):
             return True
     return False
 
@@ -161,7 +172,7 @@ def _reply_changed(parted: PartedPrompt, branch: Branch) -> Finding | None:
         return None
     left = min(len(branch.was), len(branch.now)) // TOKEN_BYTES
     words = {
-        "AC405": "the reasoning of an earlier reply is left out",
+        "AC405": _REASONING,
         "AC204": "an earlier reply differs in white space from what was generated",
     }
     return Finding(

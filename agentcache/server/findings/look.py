@@ -28,7 +28,7 @@ def text_finding(places: Places, miss: Miss, told: Mapping[str, Any], basis: Bas
     prompt = places.asked.prompt
     if miss.at_token < prompt.kept.tokens:
         return None  # this part is not the client's: what is missing there was evicted
-    parted = PartedPrompt(places.asked, places.renderer.tokenizer, miss, told, basis)
+    parted = PartedPrompt(places, miss, told, basis)
     return _LOOKS[parted.part](parted)
 
 

@@ -6,16 +6,13 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentcache.cache.explain import Miss
 from agentcache.cache.hashing import TOKEN_BYTES, pack_tokens, unpack_tokens
 from agentcache.chat.text import common_length
 from agentcache.server.findings.spot import Basis, Spot
-from agentcache.server.misses import Asked, character_of
-
-if TYPE_CHECKING:
-    from agentcache.chat.tokenizer import Tokenizer
+from agentcache.server.misses import Places, character_of
 
 _COMPARED = 4096
 """Tokens of the prompt, from the page on in which it parted, that are compared with what is cached."""
@@ -48,16 +45,20 @@ class PartedPrompt:
 
     Args:
         miss: says where, and what is cached there.
-        index, path: of the message that the first token which differs is in.
+        told: the same as the response says it, with the message that the first token which differs is in.
     """
 
-    def __init__(self, asked: Asked, tokenizer: Tokenizer, miss: Miss, told: Mapping[str, Any], basis: Basis) -> None:
-        self.asked = asked
-        self.tokenizer = tokenizer
+    def __init__(self, places: Places, miss: Miss, told: Mapping[str, Any], basis: Basis) -> None:
+        self.asked = places.asked
+        self.tokenizer = places.renderer.tokenizer
         self.miss = miss
         self.basis = basis
         self.index: int | None = told["message_index"]
         self.path: str | None = told["path"]
+
+    def generated(self, text: str) -> bool:
+        """Whether a reply of that text was generated in the prompt's namespace."""
+        return self.basis.said is not None and self.basis.said.knows(self.basis.root, text)
 
     @property
     def text(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentcache.lint.finding import Location
 from agentcache.server.findings.codes import HELP, NAMES
+from agentcache.server.findings.said import SaidReplies
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,14 @@ class Basis:
 
     Attributes:
         session: the session's id; ``None`` for a request without one.
+        root: its namespace.
+        said: replies that were generated here.
     """
 
     page_size: int
     session: str | None = None
+    root: bytes = b""
+    said: SaidReplies | None = None
 
     def of(self, code: str, spot: Spot) -> dict[str, Any]:
         """Fields of a ``Finding``: what follows from its code and its place."""
