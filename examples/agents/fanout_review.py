@@ -46,7 +46,7 @@ QUESTIONS = {
     "safety": "What happens when two threads use this at once, or when it gets bad input?",
     "clarity": "Which line would a newcomer not understand?",
 }
-NOTE = r"^[A-Z][a-z ,]{12,40}[a-z]$"
+NOTE = r"^[A-Z][a-z]{0,10}( [a-z]{1,10}){2,4}$"
 """Of a note: a few words, so that it fits its place in a table."""
 
 
@@ -93,9 +93,8 @@ class Job:
             "line": {"type": "integer", "minimum": 1, "maximum": last},
             "note": {"type": "string", "pattern": NOTE},
         }
-        return {**self.sampling, "seed": self.sampling["seed"] + self.aspects.index(aspect)} | json_reply(
-            "review", verdict
-        )
+        seed = self.sampling["seed"] + self.aspects.index(aspect)
+        return {**self.sampling, "seed": seed, **json_reply("review", verdict)}
 
 
 def text_of(path: str) -> str:
@@ -113,15 +112,11 @@ def question(aspect: str) -> str:
     return f"{aspect}: {QUESTIONS[aspect]}"
 
 
-def read_verdict(aspect: str, turn: Turn) -> Review:
+def read_json(turn: Turn) -> dict[str, Any]:
     """
     Raises:
         ValueError: the reply was cut by its length.
     """
-    return Review(aspect, **read_json(turn), turn=turn)
-
-
-def read_json(turn: Turn) -> dict[str, Any]:
     if turn.finish_reason == "length":
         raise ValueError(f"a reply was cut after {turn.usage.completion_tokens} tokens: raise --max-tokens")
     value: dict[str, Any] = json.loads(turn.text)
@@ -134,7 +129,8 @@ async def review(session: AsyncSession, job: Job) -> list[Review]:
 
     async def ask(branch: AsyncSession, aspect: str) -> Review:
         async with branch:
-            return read_verdict(aspect, await branch.send(question(aspect), **job.verdict_of(aspect)))
+            turn = await branch.send(question(aspect), **job.verdict_of(aspect))
+            return Review(aspect, **read_json(turn), turn=turn)
 
     return await all_of(map(ask, branches, job.aspects))
 

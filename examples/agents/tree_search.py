@@ -24,9 +24,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import cache
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -39,60 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from agentcache_sdk import AsyncSession, Turn
 from examples.agents.common import connected_async, example_parser, json_reply, run_example
 from examples.agents.fanout_review import all_of
-
-SYSTEM = """You play the game of 24. You get some numbers and make 24 of them with + - * and /.
-In each step you take two of the numbers that are left and put the result of one operation in their place.
-Every number is used once. When one number is left, it has to be 24. A step after which 24 cannot be made is lost.
-An example with the numbers 2 3 5 12:
-Left: 2 3 5 12. Step: 5 / 2 = 5/2
-Left: 5/2 3 12. Step: 3 - 5/2 = 1/2
-Left: 1/2 12. Step: 12 / 1/2 = 24
-Another one with the numbers 1 2 3 4:
-Left: 1 2 3 4. Step: 1 * 2 = 2
-Left: 2 3 4. Step: 2 * 3 = 6
-Left: 4 6. Step: 4 * 6 = 24"""
-GOAL = Fraction(24)
-
-
-@dataclass(frozen=True)
-class Term:
-    """A number that is left, and how it was made."""
-
-    value: Fraction
-    text: str
-
-
-Terms = tuple[Term, ...]
-
-
-def legal_steps(terms: Terms) -> dict[str, Terms]:
-    """All steps from here, as they are written, and what each leaves."""
-    steps: dict[str, Terms] = {}
-    for (i, a), (j, b) in permutations(enumerate(terms), 2):
-        rest = tuple(term for k, term in enumerate(terms) if k not in (i, j))
-        results = {"-": a.value - b.value} if a.value >= b.value else {}
-        if b.value:
-            results["/"] = a.value / b.value
-        if i < j:
-            results |= {"+": a.value + b.value, "*": a.value * b.value}
-        for sign, value in results.items():
-            made = Term(value, f"({a.text} {sign} {b.text})")
-            left = tuple(sorted((*rest, made), key=lambda term: term.value))
-            steps.setdefault(f"{a.value} {sign} {b.value} = {value}", left)
-    return steps
-
-
-@cache
-def reachable(values: tuple[Fraction, ...]) -> bool:
-    """Whether 24 can be made of these numbers; the evaluator, which is always right."""
-    if len(values) == 1:
-        return values[0] == GOAL
-    after = legal_steps(tuple(Term(value, "") for value in values)).values()
-    return any(reachable(values_of(terms)) for terms in after)
-
-
-def values_of(terms: Terms) -> tuple[Fraction, ...]:
-    return tuple(term.value for term in terms)
+from examples.agents.game24 import GOAL, RULES, Terms, legal_steps, reachable, start, written
 
 
 @dataclass(eq=False)
@@ -115,7 +59,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     def alive(self) -> bool:
-        return reachable(values_of(self.terms))
+        return reachable(self.terms)
 
     def below(self) -> Iterator[Node]:
         """All nodes that grew from this one."""
@@ -147,12 +91,7 @@ class Search:
         """Grow the tree to a solution and let the root's session adopt it; all branches are closed then.
 
         A node with steps that were not tried yet competes with its own children, so no way that may lead to 24 is lost.
-
-        Raises:
-            ValueError: there is no solution.
         """
-        if not root.alive():
-            raise ValueError(f"{written(root.terms)} cannot be made {GOAL}: give other numbers")
         beam = [root]
         while True:
             children = [child for grown in await all_of(map(self.grow, beam)) for child in grown]
@@ -208,10 +147,6 @@ def mean_logprob(turn: Turn) -> float:
     return float(sum(token["logprob"] for token in tokens) / len(tokens))
 
 
-def written(terms: Terms) -> str:
-    return " ".join(str(term.value) for term in terms)
-
-
 def drawn(root: Node) -> Tree:
     """The search as a tree: each step, what it leaves, what the model and the evaluator thought of it, and its tokens."""
     tree = Tree(Text(f"{written(root.terms)}", style="bold"), guide_style="dim")
@@ -231,8 +166,8 @@ def grow_drawing(tree: Tree, node: Node, depth: int) -> None:
 
 
 async def show(args: argparse.Namespace, console: Console) -> None:
-    terms = tuple(sorted((Term(Fraction(n), str(n)) for n in args.numbers), key=lambda term: term.value))
-    async with connected_async(args, console) as client, client.session(system=SYSTEM, ttl="10m") as session:
+    terms = start(args.numbers)
+    async with connected_async(args, console) as client, client.session(system=RULES, ttl="10m") as session:
         async with AsyncExitStack() as opened:
             search = Search(opened, args.width, args.branches, args.max_tokens, args.seed)
             root = search.node(session, terms)

@@ -15,7 +15,8 @@ from live import LiveServer, drain, live_server
 
 from agentcache_sdk import AsyncClient, SessionReport
 from examples.agents import tree_search
-from examples.agents.tree_search import Node, Search, Term, legal_steps, reachable
+from examples.agents.game24 import RULES, Term, legal_steps, reachable, start
+from examples.agents.tree_search import Node, Search
 
 # Every test ends with an empty cache, and the next one's client is told so.
 pytestmark = pytest.mark.filterwarnings("ignore::agentcache_sdk.PrefixBreakWarning")
@@ -27,18 +28,14 @@ def server(tiny_model: Path) -> Iterator[LiveServer]:
         yield server
 
 
-def terms(*numbers: int) -> tuple[Term, ...]:
-    return tuple(Term(Fraction(number), str(number)) for number in numbers)
-
-
 async def searched(
     server: LiveServer, numbers: tuple[int, ...], width: int, branches: int
 ) -> tuple[Node, Node, SessionReport]:
     """Root, solution, and what the session that adopted it cost; one more turn shows that it goes on."""
-    async with AsyncClient(server.url) as client, client.session(system=tree_search.SYSTEM) as session:
+    async with AsyncClient(server.url) as client, client.session(system=RULES) as session:
         async with AsyncExitStack() as opened:
             search = Search(opened, width, branches, 64, seed=1)
-            root = search.node(session, terms(*numbers))
+            root = search.node(session, start(numbers))
             solution = await search.solve(root)
         assert [info.id for info in await client.sessions()] == [session.id], "every branch is closed"
         assert session.mark() == len(numbers) - 1, "the solution's turns are the session's own"
@@ -108,9 +105,13 @@ def test_numbers_without_a_solution_are_refused(server: LiveServer, capsys: pyte
 
 
 def test_the_evaluator_knows_what_can_be_made() -> None:
-    assert reachable((Fraction(3), Fraction(3), Fraction(8), Fraction(8)))
-    assert not reachable((Fraction(1), Fraction(1), Fraction(1), Fraction(1)))
+    made = {numbers: reachable(terms(*numbers)) for numbers in ((3, 3, 8, 8), (1, 1, 1, 1), (24,), (4, 4))}
+    assert made == {(3, 3, 8, 8): True, (1, 1, 1, 1): False, (24,): True, (4, 4): False}
     assert set(legal_steps(terms(0, 6))) == {"0 + 6 = 6", "0 * 6 = 0", "6 - 0 = 6", "0 / 6 = 0"}
+
+
+def terms(*numbers: int) -> tuple[Term, ...]:
+    return tuple(Term(Fraction(number), str(number)) for number in numbers)
 
 
 def test_help_names_every_flag() -> None:
