@@ -209,7 +209,7 @@ def cost_table(forked: Cost, alone: Cost) -> Table:
 
 async def show(args: argparse.Namespace, console: Console) -> None:
     aspects = tuple(QUESTIONS)[: args.reviewers]
-    sampling = {"max_tokens": args.max_tokens, "temperature": 0.7, "seed": args.seed}
+    sampling = {"max_tokens": args.max_tokens, "temperature": 0.4, "seed": args.seed}
     job = Job(args.file, text_of(args.file), aspects, sampling)
     async with connected_async(args, console) as client, client.session(system=SYSTEM, ttl="10m") as session:
         with console.status(f"{len(aspects)} reviewers at work"):
