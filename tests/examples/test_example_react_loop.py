@@ -51,7 +51,7 @@ def test_every_forced_turn_calls_its_tool_and_computes_only_what_is_new(server: 
             last = session.messages[-1]
     assert [run.call.name for run in runs[:3]] == ["list_files", "search_text", "read_file"]
     assert json.loads(runs[2].call.arguments)["path"] in files
-    assert runs[0].content == toolbox.list_files(".", json.loads(runs[0].call.arguments)["limit"])
+    assert runs[0].content == toolbox.list_files(".", json.loads(runs[0].call.arguments).get("limit", 8))
     assert len(rows) == trace.turns == 5
     assert last["role"] == "assistant"
     assert not last.get("tool_calls")
