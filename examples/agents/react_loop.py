@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,29 +54,30 @@ class Repeats:
         return None
 
 
-def forced(turns: int) -> Iterator[dict[str, Any]]:
-    """How each turn is sampled that calls a tool: every tool once, then whichever the model likes."""
-    yield from (named(tool) for tool in ("list_files", "search_text", "read_file")[:turns])
-    yield from [{"tool_choice": "required", "parallel_tool_calls": False}] * (turns - 3)
+def forced(turns: int, files: list[str]) -> list[dict[str, Any]]:
+    """How each turn is sampled: every tool once, then whichever the model likes, then an answer that names a file."""
+    tools = [named(tool) for tool in ("list_files", "search_text", "read_file")]
+    any_tool = {"tool_choice": "required", "parallel_tool_calls": False}
+    answer = json_reply("answer", {"file": {"enum": files}, "answer": {"type": "string", "maxLength": 80}})
+    return [*tools[:turns], *[any_tool] * (turns - len(tools)), answer]
 
 
 def investigate(session: Session, args: argparse.Namespace, files: list[str], trace: Trace) -> str:
     """Let the model call tools for some turns, then have it answer."""
-    common: dict[str, Any] = {"max_tokens": args.max_tokens, "temperature": 1.2, "seed": args.seed}
-    common |= {"on_turn": trace.on_turn, "on_call": Repeats().check, "on_result": trace.on_result}
-    if args.free:
-        result = session.run(args.question, max_turns=args.turns, **common)
-        if (
-            result.stopped == "max_turns"
-        ):  # it would have gone on; without a text, run() executes the calls that are open
-            result = session.run(max_turns=1, tool_choice="none", **common)
-        return result.text
-    text: str | None = args.question
-    for sampling in forced(args.turns):  # one turn a run, since each is sampled in its own way
-        session.run(text, max_turns=1, **common, **sampling)
-        text = None
-    answer = {"file": {"enum": files}, "answer": {"type": "string", "maxLength": 80}}
-    return session.run(max_turns=1, **common, **json_reply("answer", answer)).text
+    last = {"tool_choice": "none"}
+    plan = [*[{}] * args.turns, last] if args.free else forced(args.turns, files)
+    result = session.run(
+        args.question,
+        max_turns=len(plan),
+        before_turn=plan.__getitem__,
+        on_turn=trace.on_turn,
+        on_call=Repeats().check,
+        on_result=trace.on_result,
+        max_tokens=args.max_tokens,
+        temperature=1.2,
+        seed=args.seed,
+    )
+    return result.text
 
 
 def work(args: argparse.Namespace, console: Console) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentcache_sdk._core import SessionCore
-from agentcache_sdk._flights import SessionFlight, TurnInput, whole
+from agentcache_sdk._flights import SessionFlight, whole
 from agentcache_sdk._tool_loop import (
     AskModel,
     Callbacks,
@@ -43,12 +43,13 @@ class ToolDriver:
         try:
             step = next(steps)
             while True:
-                step = steps.send(self._turn(step.given) if isinstance(step, AskModel) else self._tools(step))
+                step = steps.send(self._turn(step) if isinstance(step, AskModel) else self._tools(step))
         except StopIteration as done:
             result: RunResult = done.value
             return result
 
-    def _turn(self, given: TurnInput) -> Turn:
+    def _turn(self, step: AskModel) -> Turn:
+        given = step.sampled(_tell(self.callbacks.before_turn, step.number))
         flight = SessionFlight(self.core, given, self.site)
         if self.callbacks.on_delta is None:
             turn = self.transport.drive(whole(flight))
@@ -104,13 +105,14 @@ class AsyncToolDriver:
         try:
             step = next(steps)
             while True:
-                answer = await (self._turn(step.given) if isinstance(step, AskModel) else self._tools(step))
+                answer = await (self._turn(step) if isinstance(step, AskModel) else self._tools(step))
                 step = steps.send(answer)
         except StopIteration as done:
             result: RunResult = done.value
             return result
 
-    async def _turn(self, given: TurnInput) -> Turn:
+    async def _turn(self, step: AskModel) -> Turn:
+        given = step.sampled(await _tell_async(self.callbacks.before_turn, step.number))
         flight = SessionFlight(self.core, given, self.site)
         if self.callbacks.on_delta is None:
             turn = await self.transport.drive(whole(flight))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Union
 
 from agentcache_sdk._core import SessionCore
@@ -19,6 +19,7 @@ from agentcache_sdk._flights import TurnInput
 from agentcache_sdk.tools import BadArguments, bound_arguments
 from agentcache_sdk.types import ToolCall, Turn
 
+BeforeTurn = Callable[[int], Any]
 OnTurn = Callable[[Turn], Any]
 OnCall = Callable[[ToolCall], Any]
 OnResult = Callable[["ToolRun"], Any]
@@ -72,6 +73,8 @@ class Callbacks:
     """What a run tells its caller; each may be ``None``.
 
     Attributes:
+        before_turn: before a turn, with its number in this run.  The mapping that it returns, if any, is added to the
+            turn's sampling.
         on_call: before a tool runs.  What it returns, unless ``None``, is told to the model in place of running it.
     """
 
@@ -79,6 +82,7 @@ class Callbacks:
     on_call: OnCall | None = None
     on_result: OnResult | None = None
     on_delta: OnDelta | None = None
+    before_turn: BeforeTurn | None = None
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,24 @@ class RunInput:
 
 @dataclass(frozen=True)
 class AskModel:
-    """Run one turn; answered by the turn."""
+    """Run one turn, the run's ``number``-th from 0; answered by the turn."""
 
     given: TurnInput
+    number: int
+
+    def sampled(self, extra: Mapping[str, Any] | None) -> TurnInput:
+        """With what this turn alone is sampled by.
+
+        Raises:
+            TypeError: ``extra`` is no mapping.
+        """
+        if extra is None:
+            return self.given
+        if not isinstance(extra, Mapping):
+            raise TypeError(f"before_turn: got {extra!r}, expected a mapping of sampling fields, or None")
+        sampling = {**self.given.sampling, **extra}
+        max_tokens = sampling.pop("max_tokens", self.given.max_tokens)
+        return replace(self.given, max_tokens=max_tokens, sampling=sampling)
 
 
 @dataclass(frozen=True)
@@ -133,7 +152,7 @@ def loop(core: SessionCore, given: RunInput) -> Loop:
     if ask.text is None and open_calls:  # left by a run that reached its last turn, or that a tool ended
         runs += yield from _tools(core, open_calls, given.on_error)
     while True:
-        turn: Turn = yield AskModel(ask)
+        turn: Turn = yield AskModel(ask, len(turns))
         turns.append(turn)
         if not turn.tool_calls:
             return RunResult(tuple(turns), tuple(runs), "answer")

@@ -10,7 +10,7 @@ from agentcache_sdk._compaction import ASK, CompactInput, Compaction, compact
 from agentcache_sdk._core import SessionCore, Wait, WaitClock
 from agentcache_sdk._flights import SessionFlight, TurnInput, whole
 from agentcache_sdk._tool_drivers import AsyncToolDriver
-from agentcache_sdk._tool_loop import Callbacks, OnCall, OnDelta, OnResult, OnTurn, RunInput, RunResult
+from agentcache_sdk._tool_loop import BeforeTurn, Callbacks, OnCall, OnDelta, OnResult, OnTurn, RunInput, RunResult
 from agentcache_sdk._transport import AsyncTransport
 from agentcache_sdk.alignment import Padding
 from agentcache_sdk.cache_warnings import CallSite
@@ -89,6 +89,7 @@ class AsyncSession:
         on_call: OnCall | None = None,
         on_result: OnResult | None = None,
         on_delta: OnDelta | None = None,
+        before_turn: BeforeTurn | None = None,
         on_error: Literal["tell", "raise"] = "tell",
         **sampling: Any,
     ) -> Coroutine[Any, Any, RunResult]:
@@ -96,7 +97,7 @@ class AsyncSession:
         functions in threads.
         """
         first = TurnInput(text, max_tokens, volatile, sampling, timeout)
-        callbacks = Callbacks(on_turn, on_call, on_result, on_delta)
+        callbacks = Callbacks(on_turn, on_call, on_result, on_delta, before_turn)
         driver = AsyncToolDriver(self._transport, self._core, callbacks, CallSite.here())
         return driver.run(RunInput(first, max_turns, on_error).checked())
 

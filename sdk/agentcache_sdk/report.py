@@ -71,7 +71,9 @@ class SessionReport:
         from rich.text import Text
 
         share = f", {self.cached / self.sent:.0%} of what was sent was cached" if self.sent else ""
-        table = Table(title=f"tokens per turn{share}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        table = Table(
+            title=f"tokens per turn{share}", title_justify="left", title_style="bold", box=SIMPLE_HEAD, min_width=60
+        )
         table.show_footer = len(self.rows) > 1
         footers = ("all", f"{self.sent:,}", f"{self.cached:,}", _count(self.computed), f"{self.lost:,}")
         for name, footer in zip(("turn", "sent", "cached", "computed", "lost"), footers, strict=True):

@@ -10,7 +10,7 @@ from agentcache_sdk._compaction import ASK, CompactInput, Compaction, compact
 from agentcache_sdk._core import SessionCore, Wait, WaitClock
 from agentcache_sdk._flights import SessionFlight, TurnInput, whole
 from agentcache_sdk._tool_drivers import ToolDriver
-from agentcache_sdk._tool_loop import Callbacks, OnCall, OnDelta, OnResult, OnTurn, RunInput, RunResult
+from agentcache_sdk._tool_loop import BeforeTurn, Callbacks, OnCall, OnDelta, OnResult, OnTurn, RunInput, RunResult
 from agentcache_sdk._transport import Transport
 from agentcache_sdk.alignment import Padding
 from agentcache_sdk.cache_warnings import CallSite
@@ -109,6 +109,7 @@ class Session:
         on_call: OnCall | None = None,
         on_result: OnResult | None = None,
         on_delta: OnDelta | None = None,
+        before_turn: BeforeTurn | None = None,
         on_error: Literal["tell", "raise"] = "tell",
         **sampling: Any,
     ) -> RunResult:
@@ -123,6 +124,8 @@ class Session:
             on_turn, on_call, on_result: called with each ``Turn``, ``ToolCall`` and ``ToolRun``.  What ``on_call``
                 returns, unless ``None``, is told to the model instead of running the tool: a refusal, for instance.
             on_delta: called with each piece of text; the turns are streamed then.
+            before_turn: called with the number of the coming turn, from 0; the mapping that it returns, if any, is added
+                to that turn's sampling: ``{"tool_choice": "required"}`` for the first one, for instance.
             on_error: ``"tell"`` the model what a function raised, or ``"raise"`` it; its call is open then.
             max_tokens, timeout, sampling: of every turn; ``volatile`` of the first.
 
@@ -139,7 +142,7 @@ class Session:
         True
         """
         first = TurnInput(text, max_tokens, volatile, sampling, timeout)
-        callbacks = Callbacks(on_turn, on_call, on_result, on_delta)
+        callbacks = Callbacks(on_turn, on_call, on_result, on_delta, before_turn)
         driver = ToolDriver(self._transport, self._core, callbacks, CallSite.here())
         return driver.run(RunInput(first, max_turns, on_error).checked())
 

@@ -90,9 +90,10 @@ def test_a_call_that_was_made_before_is_refused() -> None:
 
 @pytest.mark.parametrize(("turns", "names"), [(1, 1), (2, 2), (5, 3)])
 def test_forced_turns_are_as_many_as_asked_for(turns: int, names: int) -> None:
-    forced = list(react_loop.forced(turns))
+    *forced, answer = react_loop.forced(turns, ["a.py"])
     assert len(forced) == turns
     assert [isinstance(step["tool_choice"], dict) for step in forced] == [True] * names + [False] * (turns - names)
+    assert answer["tool_choice"] == "none"
 
 
 def test_narrow_tools_let_nothing_be_invented() -> None:

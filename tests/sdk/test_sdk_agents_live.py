@@ -172,6 +172,24 @@ def test_callbacks_see_everything_and_may_answer_in_place_of_a_tool(saying: Sayi
     assert "".join(deltas) == "As you wish."
 
 
+def test_each_turn_of_a_run_may_be_sampled_in_its_own_way(saying: Saying, client: Client) -> None:
+    script = Script(saying, [wanted(("shout", {"text": "hi"})), "One two three four five six."])
+    numbers: list[int] = []
+
+    def before(number: int) -> dict[str, Any] | None:
+        numbers.append(number)
+        script.next()
+        return {"max_tokens": 3} if number else None
+
+    with client.session(tools=[shout]) as session:
+        result = session.run("Go.", before_turn=before, max_tokens=100)
+        assert numbers == [0, 1] and result.stopped == "answer"
+        assert result.turn.finish_reason == "length" and result.turn.usage.completion_tokens == 3
+        with pytest.raises(TypeError, match="before_turn: got 'hot', expected a mapping"):
+            session.run("Go.", before_turn=lambda _: "hot")
+        assert session.mark() == 2
+
+
 def test_async_tools_run_at_the_same_time(saying: Saying, client: Client) -> None:
     together = threading.Barrier(2, timeout=10)
     met = asyncio.Event()
@@ -194,7 +212,10 @@ def test_async_tools_run_at_the_same_time(saying: Saying, client: Client) -> Non
     async def main() -> RunResult:
         calls = [("in_thread", {"n": 1}), ("waits", {}), ("in_thread", {"n": 2}), ("meets", {})]
         script = Script(saying, [wanted(*calls), "Both."])
-        async with AsyncClient(saying.server.url) as aclient, aclient.session(tools=[in_thread, waits, meets]) as session:
+        async with (
+            AsyncClient(saying.server.url) as aclient,
+            aclient.session(tools=[in_thread, waits, meets]) as session,
+        ):
             script.next()
 
             async def on_turn(_: Turn) -> None:
