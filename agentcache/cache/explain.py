@@ -51,6 +51,8 @@ class Miss:
     """Of ``evicted`` and ``expired``: tokens from ``at_token`` on that were cached once, as far as is remembered."""
     gone_all: bool = True
     """Whether that is all of them."""
+    flushed: bool = False
+    """They were dropped because somebody said so."""
 
     def to_json(self) -> dict[str, Any]:
         """As HTTP shows it: texts, not tokens."""
@@ -79,10 +81,12 @@ def explain(tree: PrefixTree, tokens: PagedTokens, match: Match, *, below: int, 
     if depth < tokens.num_full_pages and (gone := tree.evicted(tokens.key(depth))) is not None:
         clock, lapsed = gone
         span = f"{depth * size}-{(depth + 1) * size - 1}"
-        why = f"the page of tokens {span} was evicted {tree.clock - clock} operations ago"
+        flushed = clock <= tree.flushed_at
+        how = "flushed" if flushed else "evicted"
+        why = f"the page of tokens {span} was {how} {tree.clock - clock} operations ago"
         code, why = ("expired", f"{why}, after a pin on it had run out") if lapsed else ("evicted", why)
         pages, gone_all = _gone(tree, tokens, depth)
-        return Miss(code, at, why, gone_tokens=min(total - 1, pages * size) - at, gone_all=gone_all)
+        return Miss(code, at, why, gone_tokens=min(total - 1, pages * size) - at, gone_all=gone_all, flushed=flushed)
     if at == 0:
         return Miss("below_page" if total < size else "cold", 0, "nothing that begins like this prompt is cached")
     if not below and (match.node.children or match.partial) and not _ends_cached(match):

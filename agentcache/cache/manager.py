@@ -147,6 +147,7 @@ class CacheManager:
         flushed = 0
         while self.evict("flush"):
             flushed += 1
+        self.tree.flushed_at = self.tree.clock
         return flushed
 
     # -- leases ---------------------------------------------------------------------------------------------------

@@ -203,6 +203,8 @@ class PrefixTree:
         self._roots: dict[bytes, Node] = {}
         self._gates: dict[bytes, Node] = {}
         self._evicted: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()
+        self.flushed_at = -1
+        """The clock when everything was last dropped by order, rather than to make room."""
         self._remember = remember
         self._serials = counting()
 

@@ -196,3 +196,14 @@ def test_with_the_cache_off_every_answer_says_so(tiny):
     with live_server(tiny.folder, page_size=16, num_pages=64, prefix_cache=False) as server:
         found = only(Tenant(server, "any").chat(system(SYSTEM), user("hi")))
         assert (found.code, found.verdict, found.severity) == ("AC804", "unavoidable", "info")
+
+
+def test_a_flush_is_no_waste(tiny):
+    with live_server(tiny.folder, page_size=16, num_pages=48) as server:
+        tenant = Tenant(server, "any")
+        tenant.chat(system(SYSTEM), user("Why does it fail?"))
+        server.http.post("/v1/cache/flush").raise_for_status()
+        reply = tenant.chat(system(SYSTEM), user("Why does it fail?"))
+        found = only(reply)
+        assert (found.code, found.severity, found.verdict) == ("AC801", "info", "legitimate")
+        assert "was flushed" in reply["agentcache"]["miss"]["detail"]

@@ -62,3 +62,15 @@ def test_an_evicted_miss_counts_what_was_there():
     miss = run(manager, [*range(1, 13), 99, 99, 99, 99, 99]).miss
     assert miss is not None and (miss.code, miss.at_token, miss.gone_tokens, miss.gone_all) == ("evicted", 0, 12, True)
     assert set(miss.to_json()) == {"code", "at_token", "detail", "message_index", "path", "was", "now"}
+
+
+def test_what_was_flushed_by_order_is_told_from_what_made_room():
+    manager = CacheManager(16, SIZE)
+    run(manager, list(range(1, 18)))
+    manager.flush()
+    miss = run(manager, [*range(1, 13), 99]).miss
+    assert miss is not None and miss.flushed and "was flushed" in miss.detail
+    for head in range(100, 900, 100):  # more than there is room for
+        run(manager, list(range(head, head + 17)))
+    miss = run(manager, [*range(1, 13), 98]).miss
+    assert miss is not None and miss.code == "evicted" and not miss.flushed

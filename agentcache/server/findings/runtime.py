@@ -60,10 +60,13 @@ def _gone(miss: Miss, code: str, known: Known, base: dict[str, Any]) -> Finding:
     if known.kept - miss.at_token > tokens:
         tokens, exact = known.kept - miss.at_token, False
     what = "made room for others" if code == "evicted" else "was evicted after the lease that kept it had run out"
+    verdict: Verdict = "unavoidable" if code == "evicted" else "waste"
+    if miss.flushed:
+        what, verdict = "was flushed", "legitimate"
     return Finding(
         **base,
-        severity="warning",
-        verdict="unavoidable" if code == "evicted" else "waste",
+        severity="info" if miss.flushed else "warning",
+        verdict=verdict,
         **lost(tokens, "exact" if exact else "upper_bound"),
         message=f"the prompt was cached beyond token {miss.at_token}, and what was there {what}",
     )
