@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import enum
-import json
 import secrets
 import threading
 import time
@@ -23,17 +22,17 @@ from typing import Any, Protocol, TypeVar
 
 from agentcache_sdk import _session_calls as calls
 from agentcache_sdk._calls import Call, Steps
-from agentcache_sdk._durations import parse_ttl
 from agentcache_sdk._look import ClientLook
 from agentcache_sdk._options import SessionOptions
 from agentcache_sdk._padding import PaddingMemory, padded
-from agentcache_sdk._transcript import Transcript, TurnRecord, transcript_of
+from agentcache_sdk._revival import Kept, revive
+from agentcache_sdk._transcript import Transcript, transcript_of
 from agentcache_sdk.alignment import Padding
 from agentcache_sdk.cache_warnings import CallSite, WarningSink
-from agentcache_sdk.errors import AgentCacheError, APIError, Busy, ConnectionFailed, NotFound
+from agentcache_sdk.errors import AgentCacheError, APIError, Busy, ConnectionFailed
 from agentcache_sdk.report import SessionReport
 from agentcache_sdk.tools import Tool, ToolSet
-from agentcache_sdk.types import Explanation, Pin, SessionInfo, Snapshot, ToolCall
+from agentcache_sdk.types import SessionInfo, ToolCall
 
 T = TypeVar("T")
 
@@ -58,18 +57,6 @@ class Wait:
     tool: str
     expect_s: float | None
     took_s: float
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A snapshot on the server, and the last of the turns that it has."""
-
-    name: str
-    last: TurnRecord | None
-
-    def fits(self, transcript: Transcript) -> bool:
-        """Whether it holds all of ``transcript``: not when turns were added, or dropped and replaced, since."""
-        return (transcript.turns[-1] if transcript.turns else None) is self.last
 
 
 class Change(Protocol):
@@ -225,16 +212,6 @@ class SessionCore:
         asked = {"resume": options.session_id, "restore": options.from_snapshot, "session(prompt=...)": options.prompt}
         return next((verb for verb, value in asked.items() if value is not None), None)
 
-    def _hold(self, verb: str) -> Steps[None]:
-        """Open the session, which the server must hold.
-
-        Raises:
-            AgentCacheError: it holds none.
-        """
-        yield from self.open()
-        if self.id is None:
-            raise not_held(verb)
-
     @property
     def next_turn(self) -> dict[str, Any]:
         """What tells the server that a turn is this client's, and which one."""
@@ -285,41 +262,9 @@ class SessionCore:
         try:
             answer: T = yield make(known)
         except APIError as error:
-            yield from self.revive(known, error)
+            yield from revive(self, known, error)
             answer = yield make(self.id)
         return answer
-
-    def revive(self, known: str, error: APIError) -> Steps[None]:
-        """Go on from a snapshot that has every turn, when the server does not know the session ``known`` any more.
-
-        Raises:
-            APIError: ``error``, which says something else, or there is no such snapshot.
-        """
-        if error.code != "session_not_found" or self.id is None:
-            raise error
-        if self.id != known:
-            return  # another thread was faster
-        kept = self.kept
-        if kept is None or not kept.fits(self.transcript) or self.closed:
-            raise error
-        fields = {"from_snapshot": kept.name, "ttl_s": self.options.ttl_s, "metadata": self.options.metadata}
-        try:
-            info: SessionInfo = yield calls.create(fields)
-        except NotFound:
-            raise error from None  # what matters is that the session is gone, not that its snapshot is as well
-        with self.lock:
-            turns = len(self.transcript.turns)
-            faster = self.id != known  # another thread
-            taken = not faster and not self.closed and _is_of(info, self.transcript)
-            if taken:
-                self.id, self.unsettled = info.id, False
-                self.notes += (
-                    f"turn {turns}: the server had lost the session; it goes on from the snapshot {kept.name!r}",
-                )
-        if not taken:
-            yield from self.discard(info.id)
-            if not faster:
-                raise error  # somebody has put another one under that name, or closed this one
 
     def discard(self, session_id: str) -> Steps[None]:
         """End a session of the server's that nobody uses."""
@@ -333,29 +278,6 @@ class SessionCore:
         yield from self.open()
         if self.id is not None:
             yield from self.on_server(lambda known: calls.wait(known, tool, expect_s))
-
-    def pin(self, ttl: str | float) -> Steps[Pin]:
-        ttl_s = parse_ttl(ttl)
-        yield from self._hold("pin")
-        return (yield from self.on_server(lambda known: calls.pin(known, ttl_s)))
-
-    def unpin(self) -> Steps[None]:
-        yield from self._hold("unpin")
-        yield from self.on_server(calls.unpin)
-
-    def snapshot(self, name: str) -> Steps[Snapshot]:
-        yield from self._hold("snapshot")
-        yield from self.settle_alone()
-        snapshot = yield from self.on_server(lambda known: calls.snapshot(known, name))
-        with self.lock:
-            turns = self.transcript.turns
-            all_of_it = snapshot.turns in (None, len(turns))  # a turn in flight may have ended on the server meanwhile
-            self.kept = Kept(name, turns[-1] if turns else None) if all_of_it else None
-        return snapshot
-
-    def explain(self) -> Steps[Explanation]:
-        yield from self._hold("explain")
-        return (yield from self.on_server(calls.explain))
 
     def close(self) -> Steps[None]:
         with self.lock:
@@ -457,19 +379,6 @@ def may_be_done(error: AgentCacheError) -> bool:
     if isinstance(error, ConnectionFailed):
         return error.sent
     return not (isinstance(error, APIError) and (400 <= error.status < 500 or error.status == 503))
-
-
-def _is_of(info: SessionInfo, transcript: Transcript) -> bool:
-    """Whether a session has just the turns of ``transcript``."""
-    turns = [(turn.prompt_tokens, turn.completion_tokens) for turn in info.turns]
-    usages = [record.turn.usage for record in transcript.turns]
-    if turns != [(usage.prompt_tokens, usage.completion_tokens) for usage in usages]:
-        return False
-    return info.messages is None or transcript.resumed or _plain(info.messages) == _plain(transcript.committed)
-
-
-def _plain(messages: list[dict[str, Any]]) -> str:
-    return json.dumps(messages, sort_keys=True)
 
 
 def not_held(verb: str) -> AgentCacheError:

@@ -15,6 +15,7 @@ from agentcache_sdk._findings import break_finding
 from agentcache_sdk._look import Glance, Watch
 from agentcache_sdk._options import Message
 from agentcache_sdk._retry import Repeat
+from agentcache_sdk._revival import revive
 from agentcache_sdk._tool_text import announced
 from agentcache_sdk.cache_warnings import CallSite
 from agentcache_sdk.errors import AgentCacheError, APIError
@@ -155,7 +156,7 @@ class SessionFlight:
     def recover(self, error: AgentCacheError) -> Steps[Call[Turn]]:
         if not isinstance(error, APIError) or self.known_as is None:
             raise error
-        yield from within(self.given.timeout, self.core.revive(self.known_as, error))
+        yield from within(self.given.timeout, revive(self.core, self.known_as, error))
         return (yield from self.prepare())
 
     def _chat_call(self) -> Call[Turn]:

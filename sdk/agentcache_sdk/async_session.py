@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
-from agentcache_sdk import _branches
+from agentcache_sdk import _branches, _keeping
 from agentcache_sdk._compaction import ASK, CompactInput, Compaction, compact
 from agentcache_sdk._core import SessionCore, Wait, WaitClock
 from agentcache_sdk._flights import SessionFlight, TurnInput, whole
@@ -139,19 +139,19 @@ class AsyncSession:
 
     async def pin(self, ttl: str | float = "10m") -> Pin:
         """See ``Session.pin``."""
-        return await self._transport.drive(self._core.pin(ttl))
+        return await self._transport.drive(_keeping.pin(self._core, ttl))
 
     async def unpin(self) -> None:
         """See ``Session.unpin``."""
-        await self._transport.drive(self._core.unpin())
+        await self._transport.drive(_keeping.unpin(self._core))
 
     async def snapshot(self, name: str) -> Snapshot:
         """See ``Session.snapshot``."""
-        return await self._transport.drive(self._core.snapshot(name))
+        return await self._transport.drive(_keeping.snapshot(self._core, name))
 
     async def explain(self) -> Explanation:
         """See ``Session.explain``."""
-        return await self._transport.drive(self._core.explain())
+        return await self._transport.drive(_keeping.explain(self._core))
 
     def report(self) -> SessionReport:
         """See ``Session.report``."""

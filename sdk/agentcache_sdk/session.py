@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from agentcache_sdk import _branches
+from agentcache_sdk import _branches, _keeping
 from agentcache_sdk._compaction import ASK, CompactInput, Compaction, compact
 from agentcache_sdk._core import SessionCore, Wait, WaitClock
 from agentcache_sdk._flights import SessionFlight, TurnInput, whole
@@ -242,11 +242,11 @@ class Session:
         Raises:
             AgentCacheError: the server holds no sessions.
         """
-        return self._transport.drive(self._core.pin(ttl))
+        return self._transport.drive(_keeping.pin(self._core, ttl))
 
     def unpin(self) -> None:
         """Give the lease back; the pages stay as ordinary cache."""
-        self._transport.drive(self._core.unpin())
+        self._transport.drive(_keeping.unpin(self._core))
 
     def snapshot(self, name: str) -> Snapshot:
         """Keep the session as it is under a name, on the server's disk: ``client.restore(name)`` begins from there.
@@ -257,7 +257,7 @@ class Session:
         Raises:
             AgentCacheError: the server holds no sessions.
         """
-        return self._transport.drive(self._core.snapshot(name))
+        return self._transport.drive(_keeping.snapshot(self._core, name))
 
     def explain(self) -> Explanation:
         """What the server knows about the session: its turns, what each found cached, and what happened since.
@@ -265,7 +265,7 @@ class Session:
         Raises:
             AgentCacheError: the server holds no sessions.
         """
-        return self._transport.drive(self._core.explain())
+        return self._transport.drive(_keeping.explain(self._core))
 
     def report(self) -> SessionReport:
         """Tokens sent, cached, computed and lost per turn, and why; ``print`` it or give it to ``rich``."""

@@ -138,7 +138,11 @@ def test_a_time_stamp_or_uuid_in_the_system_text_warns_where_the_session_is_made
     assert [w.message.finding.code for w in caught] == ["AC101", "AC102"]
     assert {(w.filename, w.lineno, w.category) for w in caught} == {(__file__, line, VolatileWarning)}
     first = caught[0].message.finding
-    assert (first.before, first.location.path, first.location.char) == ("2026-01-05T10:31:07Z", "messages[0].content", 5)
+    assert (first.before, first.location.path, first.location.char) == (
+        "2026-01-05T10:31:07Z",
+        "messages[0].content",
+        5,
+    )
     assert first.tokens_lost_kind == "estimate"
     assert "about" in str(caught[0].message)
     assert "volatile={...}" in str(caught[0].message)
