@@ -285,3 +285,17 @@ def test_traffic_that_only_appends_has_no_finding(server, keys, new):
             reply = tenant.chat(*chats[place], max_tokens=5)
             chats[place].append(reply["choices"][0]["message"])
         assert codes(reply) == [], reply["agentcache"]
+
+
+FILE_TOOLS = [
+    {"type": "function", "function": {"name": name, "description": f"{name} a file of the project. " * 4}}
+    for name in ("read", "write", "search", "run")
+]
+
+
+def test_two_agents_with_the_same_tools_are_two_agents(tenant):
+    agents = ("You are a coding agent. Read before you write.", "You triage tickets of a small shop, politely.")
+    for text in (*agents, *agents):
+        assert waste(tenant.chat(system(text), user("Hello"), tools=FILE_TOOLS)) == []
+        session = tenant.session(system=text, tools=FILE_TOOLS)
+        assert waste(tenant.say(session, "Hello")) == []

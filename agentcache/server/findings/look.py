@@ -34,7 +34,11 @@ def text_finding(places: Places, miss: Miss, told: Mapping[str, Any], basis: Bas
 
 def _system(parted: PartedPrompt) -> Finding | None:
     slot = find_slot(parted)
-    return None if slot is None else slot_finding(parted, slot, "the system text")
+    if slot is None:
+        return None
+    found = slot_finding(parted, slot, "the system text")
+    # Another text in front of the same tools is another agent; something else in the same text is a slot.
+    return None if found.code == "AC103" and parted.own_text_beside(slot.char + slot.start, slot.end) < 0.5 else found
 
 
 def _frame(parted: PartedPrompt) -> Finding | None:

@@ -117,6 +117,14 @@ class PartedPrompt:
         """Whether the message's own text ends where the prompt parted."""
         return self.index is not None and span_of(self.text, self.asked.messages[self.index])[1] == self.char
 
+    def own_text_beside(self, char: int, end_char: int) -> float:
+        """How much of the message's own text lies outside ``[char, end_char)``, as a share of all of it."""
+        if self.index is None:
+            return 0.0
+        start, end = span_of(self.text, self.asked.messages[self.index])
+        inside = max(0, min(end, end_char) - max(start, char))
+        return 1 - inside / (end - start) if end > start else 0.0
+
     def spot(self, token: int, char: int | None = None) -> Spot:
         """The place of ``token`` in the message that the prompt parted in.
 

@@ -63,6 +63,11 @@ class Slot:
     def start(self) -> int:
         return common_length(self.was_text, self.now_text)
 
+    @property
+    def end(self) -> int:
+        """The prompt's first character behind what is filled in."""
+        return self.char + self.lead + len(self.now)
+
 
 def find_slot(parted: PartedPrompt) -> Slot | None:
     """The slot in which the prompt parted from the branch that is most like it; ``None`` where nothing is equal again."""
