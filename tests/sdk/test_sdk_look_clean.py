@@ -144,3 +144,12 @@ def test_odd_bodies_are_the_servers_to_refuse() -> None:
     for messages in ([], odd, [*odd, loop]):
         for tools in lists:
             assert look.of_request(messages, tools, {"chat_template_kwargs": {"a": object()}}) == []
+
+
+def test_examples_that_are_chosen_anew_for_each_request_are_no_history() -> None:
+    look = ClientLook()
+    examples = [(user(f"Sort example {n}. {LONG}"), assistant(f"Drawer {n}. {LONG}")) for n in range(6)]
+    for chosen in ((0, 1, 2), (0, 3, 2), (1, 2, 5), (0, 2), (0, 4, 2), (5, 4, 3)):
+        shots = [message for n in chosen for message in examples[n]]
+        turn = Conversation(look, [system(RULES), *shots], None)
+        assert turn.turn([user(f"Sort this. {LONG}")], assistant(f"Drawer {chosen}.")) == []

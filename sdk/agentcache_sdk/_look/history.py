@@ -6,7 +6,7 @@ Requests that part and never meet again are forks, or conversations of their own
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -58,8 +58,14 @@ class Parting:
         return any(message.digest == digest for message in self.later[self.at :])
 
 
-def part(earlier: Request, replies: Sequence[Said], later: Request) -> Parting | None:
-    """``None`` when one is the beginning of the other, or nothing behind the difference is the same."""
+def part(earlier: Request, replies: Sequence[Said], later: Request, generated: Container[int]) -> Parting | None:
+    """``None`` when one is the beginning of the other, or nothing behind the difference is the same.
+
+    Args:
+        replies: to ``earlier``.
+        generated: digests of what a model said; an assistant's message that nobody generated may be an example, and
+            examples may be chosen anew for each request.
+    """
     at = earlier.equal_messages(later)
     if at in (len(earlier.messages), len(later.messages)):
         return None
@@ -71,7 +77,7 @@ def part(earlier: Request, replies: Sequence[Said], later: Request) -> Parting |
     gone, new = meeting or (1, 1)
     again = _again(mine[at + gone :], theirs[at + new :]) if meeting else ()
     # Only a reply shows that it is the same conversation: two may well ask the same.
-    meets = any(message.role == "assistant" for message in again)
+    meets = any(message.role == "assistant" and message.digest in generated for message in again)
     inside = _inside(mine[at], theirs[at]) if gone == new else 0
     found = Parting(mine, theirs, earlier, at, gone, new, _chars(again) + inside, meets)
     alike = gone == new == 1 and mine[at].role == theirs[at].role and mine[at].text != theirs[at].text

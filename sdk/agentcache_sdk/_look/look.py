@@ -248,7 +248,9 @@ def _history_findings(memory: Memory, request: Request, known: int) -> tuple[lis
     ranked = [(_likeness(old, request), old) for old in alike if old.equal_messages(request) >= known]
     # Those that have most in common first, and of those the newest, so that a few are enough.
     near = heapq.nlargest(_COMPARED, ranked, key=lambda pair: pair[0])
-    best = next((found for _, old in near if (found := part(old, memory.replies_to(old), request))), None)
+    best = next(
+        (found for _, old in near if (found := part(old, memory.replies_to(old), request, memory.generated))), None
+    )
     if best is None:
         return [], []
     found_here = list(parting_findings(best, _others(memory, best)))

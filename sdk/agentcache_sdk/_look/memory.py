@@ -89,6 +89,7 @@ class Memory:
 
     texts: OrderedDict[tuple[int, Setting], Request] = field(default_factory=OrderedDict)
     sent: OrderedDict[int, Sent] = field(default_factory=OrderedDict)
+    generated: OrderedDict[int, None] = field(default_factory=OrderedDict)
     chars: int = 0
     reply_chars: int = 0
 
@@ -120,6 +121,11 @@ class Memory:
             self._forget(request.name)
 
     def add_replies(self, name: int, replies: Sequence[Said], tokens: int | None, reply_tokens: int) -> None:
+        for reply in replies:
+            self.generated[reply.digest] = None
+            self.generated.move_to_end(reply.digest)
+        while len(self.generated) > MAX_DIGESTS:
+            self.generated.popitem(last=False)
         sent = self.sent.get(name)
         if sent is None:
             return
