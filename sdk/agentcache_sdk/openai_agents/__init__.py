@@ -1,6 +1,6 @@
 """openai-agents on an agentcache server: conversations whose every turn finds the one before it cached, and that say so.
 
-Needs the ``openai-agents`` package (``pip install 'agentcache[agents]'``).
+Needs the ``openai-agents`` package (``pip install '.[agents]'`` in the folder of agentcache's source).
 
 >>> import asyncio
 >>> from agents import Agent, ModelSettings, Runner
