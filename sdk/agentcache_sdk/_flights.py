@@ -187,11 +187,14 @@ class SessionFlight:
             if core.state is SessionState.CLOSED:
                 raise AgentCacheError("the session was closed while this turn ran; the turn is dropped")
             previous = core.transcript.previous_prompt
+            compacted = core.transcript.beginning is not None and not core.transcript.turns
             core.transcript.commit(self.sent, turn)
         broken = break_finding(previous, turn.cache)
         if broken:
             core.sink.emit(broken[0], self.site, broken[1])
-        core.sink.emit_all(turn.cache.findings, self.site)
+        # That the text is another one after a compaction was asked for, and its price is told.
+        findings = (f for f in turn.cache.findings if not (compacted and f.code.startswith(("AC1", "AC4"))))
+        core.sink.emit_all(findings, self.site)
         return turn
 
     def __exit__(

@@ -412,6 +412,7 @@ def test_a_resumed_session_takes_functions_for_its_tools_and_new_ones(saying: Sa
 # -- compaction -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("error::agentcache_sdk.CacheWarning")
 def test_a_compaction_keeps_the_head_cached_and_is_reported(saying: Saying, client: Client) -> None:
     saying.says("Yes, of course.")
     with client.session(SYSTEM, tools=[add]) as session:

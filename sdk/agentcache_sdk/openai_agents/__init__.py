@@ -21,7 +21,8 @@ try:
     import agents as _agents
 except ImportError as error:
     raise ImportError(
-        "agentcache_sdk.openai_agents needs the openai-agents package: pip install 'agentcache[agents]'"
+        "agentcache_sdk.openai_agents needs the openai-agents package: pip install '.[agents]' in the folder of "
+        "agentcache's source"
     ) from error
 if not hasattr(_agents, "Runner"):
     raise ImportError(
