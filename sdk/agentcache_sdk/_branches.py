@@ -92,7 +92,8 @@ def adopt(core: SessionCore, other: SessionCore) -> Steps[None]:
     """
     if other is core:
         raise ValueError("adopt: got the session itself, expected one of its forks")
-    if other.family is not core.family:
+    taken_up = any(one.options.session_id or one.options.from_snapshot for one in (core, other))
+    if other.family is not core.family and not taken_up:  # of a session that was taken up only the server knows
         raise ValueError("adopt: got another session, expected a fork of this one (or a fork of its forks)")
     with core.alone():
         lost = core.doubt

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
+from agentcache_sdk._fields import check_fields, with_extra
 from agentcache_sdk._replies import Reply, turn_of
 from agentcache_sdk._retry import Repeat
 from agentcache_sdk.tools import Tool, tool_schemas
@@ -110,7 +111,7 @@ def chat(messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], timeo
     """
     _no_stream_flag(params)
     body: dict[str, Any] = {"messages": message_list(messages)}
-    body |= {key: value for key, value in params.items() if value is not None}
+    body |= {key: value for key, value in with_extra(params).items() if value is not None}
     if "tools" in body:
         body["tools"] = tool_schemas(body["tools"])
     return Call("POST", CHAT, turn_of, body, timeout=timeout)
@@ -162,11 +163,12 @@ def complete(prompt: str | Sequence[Any], params: Mapping[str, Any], timeout: fl
     """A completion of a text, token ids, or a list of either."""
     _no_stream_flag(params)
     prompt = prompt if isinstance(prompt, str) else list(prompt)
-    body = {"prompt": prompt, **{key: value for key, value in params.items() if value is not None}}
+    body = {"prompt": prompt, **{key: value for key, value in with_extra(params).items() if value is not None}}
     return Call("POST", "/v1/completions", turn_of, body, timeout=timeout)
 
 
 def _no_stream_flag(params: Mapping[str, Any]) -> None:
+    check_fields(params, ("volatile", "timeout", "extra_body", "if_turns", "turn_id"))
     if "stream" in params:
         raise TypeError("stream: use stream_chat(...) for a stream; this method returns the whole reply")
 

@@ -14,16 +14,17 @@ from dataclasses import dataclass, replace
 
 from agentcache_sdk import _session_calls as calls
 from agentcache_sdk._branches import fork
-from agentcache_sdk._calls import Steps, tokenize
+from agentcache_sdk._calls import Steps
 from agentcache_sdk._core import SessionCore
 from agentcache_sdk._flights import SessionFlight, TurnInput, whole
 from agentcache_sdk._transcript import Message, Transcript
 from agentcache_sdk.cache_warnings import CallSite
-from agentcache_sdk.errors import AgentCacheError
-from agentcache_sdk.types import SessionInfo, Tokens
+from agentcache_sdk.errors import AgentCacheError, SessionDiverged
+from agentcache_sdk.types import SessionInfo
 
 ASK = "Summarise our conversation so far for yourself: what was asked, what was found and done, and what is left to do."
 _TITLE = "Summary of the conversation so far:"
+_GO_ON = "I will go on from there."
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Compaction:
         if not self.turns_dropped:
             return "nothing to compact"
         after = "an unknown number of" if self.tokens_after is None else f"{self.tokens_after:,}"
-        text = f"AC403 compacted {self.turns_dropped} turns: {self.tokens_before:,} -> {after} tokens"
+        turns = f"{self.turns_dropped} turn{'s' * (self.turns_dropped != 1)}"
+        text = f"AC403 compacted {turns}: {self.tokens_before:,} -> {after} tokens"
         costs = [f"the summary computed {self.summary_computed:,}"] if self.summary_computed else []
         costs += [] if self.recomputed is None else [f"the next turn computes about {self.recomputed:,} again"]
         return f"{text}; {', '.join(costs)}" if costs else text
@@ -89,30 +91,54 @@ def compact(core: SessionCore, given: CompactInput) -> Steps[Compaction]:
             return Compaction(0, len(before.turns), "", _tokens(before), _tokens(before), 0, 0)
         if cut == len(before.turns) and (before.open_calls() or before.pending):
             raise ValueError("compact: tool calls wait for their results; keep_turns must be 1 or more")
+        if core.id is not None:
+            yield from _unchanged(core, len(before.turns))
         summary, computed = (given.summary, 0) if given.summary is not None else (yield from _summary(core, given))
         after = _compacted(before, cut, summary)
         # The new session comes last, so that whatever fails before it leaves the session as it was.
-        preface = (yield from _count(after.preface)) if core.id is not None else 0  # the first turn brings it along
         info = yield from _remade(core, after)
-        tokens = None if info is None else info.tokens + preface
+        tokens = None if info is None else info.tokens
         again = None if tokens is None or core.head_tokens is None else max(0, tokens - core.head_tokens)
         done = Compaction(cut, len(before.turns) - cut, summary, _tokens(before), tokens, computed, again)
-        with core.lock:
-            old, core.id = core.id, None if info is None else info.id
-            core.kept = None
-            core.transcript = after
-            core.notes += (str(done),)
-        for one in (old, core.id if core.closed else None):
-            if one is not None:
-                yield from core.discard(one)
+        yield from _switch(core, before, after, info, done)
         return done
 
 
-def _count(text: str) -> Steps[int]:
-    if not text:
-        return 0
-    told: Tokens = yield tokenize(text, None, None)
-    return told.count
+def _unchanged(core: SessionCore, turns: int) -> Steps[None]:
+    """
+    Raises:
+        SessionDiverged: another client has gone on with the session; what it said would be lost.
+    """
+    info: SessionInfo = yield from core.on_server(calls.state)
+    if len(info.turns) != turns:
+        message = (
+            f"compact: the session has {len(info.turns)} turns and this client knows {turns}: another has changed it"
+        )
+        raise SessionDiverged(message, 422, "session_diverged", "if_turns")
+
+
+def _switch(
+    core: SessionCore, before: Transcript, after: Transcript, info: SessionInfo | None, done: Compaction
+) -> Steps[None]:
+    """Go on with the new session and end the old one, which must still be as it was."""
+    with core.lock:
+        old, core.id = core.id, None if info is None else info.id
+        kept, core.kept = core.kept, None
+        notes, core.notes = core.notes, (*core.notes, str(done))
+        core.transcript = after
+    if old is not None:
+        try:
+            yield calls.delete(old, len(before.turns))
+        except SessionDiverged:  # in the moment since it was looked at
+            with core.lock:
+                new, core.id, core.kept, core.notes, core.transcript = core.id, old, kept, notes, before
+            if new is not None:
+                yield from core.discard(new)
+            raise
+        except AgentCacheError:
+            pass  # it ends by itself when its ttl is over
+    if core.closed and core.id is not None:
+        yield from core.discard(core.id)
 
 
 def _cut(transcript: Transcript, keep_turns: int) -> int:
@@ -136,11 +162,13 @@ def _summary(core: SessionCore, given: CompactInput) -> Steps[tuple[str, int]]:
 
 
 def _compacted(before: Transcript, cut: int, summary: str) -> Transcript:
-    preface = f"{_TITLE}\n{summary}"
+    """With the summary in what it begins with, so that whoever takes the session up or restores it has it too."""
+    said = f"{_TITLE}\n{summary}"
     kept: list[Message] = [dict(message) for record in before.turns[cut:] for message in record.messages]
     if kept:
-        kept[0] = {**kept[0], "content": f"{preface}\n\n{kept[0]['content']}"}
-        preface = ""
+        kept[0] = {**kept[0], "content": f"{said}\n\n{kept[0]['content']}"}
+    else:  # with an answer to it, because many templates want user and assistant to take turns
+        kept = [{"role": "user", "content": said}, {"role": "assistant", "content": _GO_ON}]
     added = [schema for record in before.turns for schema in record.tools]
     return replace(
         before,
@@ -148,7 +176,6 @@ def _compacted(before: Transcript, cut: int, summary: str) -> Transcript:
         turns=[],
         pending=list(before.pending),
         new_tools=(*added, *before.new_tools),
-        preface=preface,
         past=before.report(()).rows,
         beginning="AC403 compacted: what stayed was computed again, once",
     )

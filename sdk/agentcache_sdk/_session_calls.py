@@ -86,9 +86,19 @@ def snapshot(session_id: str, name: str) -> Call[Snapshot]:
     return Call("POST", _path(session_id, "snapshot"), _as(Snapshot), {"name": name})
 
 
-def delete(session_id: str) -> Call[None]:
-    """Never repeated: a server that cannot be reached forgets an idle session by itself."""
-    return Call("DELETE", _path(session_id), _nothing, repeat=Repeat.NEVER)
+def delete(session_id: str, if_turns: int | None = None) -> Call[None]:
+    """Never repeated: a server that cannot be reached forgets an idle session by itself.
+
+    Args:
+        if_turns: how many turns it must have to be ended.
+    """
+    query = "" if if_turns is None else f"?if_turns={if_turns}"
+    return Call("DELETE", _path(session_id) + query, _nothing, repeat=Repeat.NEVER)
+
+
+def state(session_id: str) -> Call[SessionInfo]:
+    """Without its conversation."""
+    return Call("GET", _path(session_id), _as(SessionInfo))
 
 
 def is_missing_route(error: APIError) -> bool:

@@ -14,7 +14,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Union
 
+from pydantic_core import to_jsonable_python
+
 from agentcache_sdk._core import SessionCore
+from agentcache_sdk._fields import check_fields
 from agentcache_sdk._flights import TurnInput
 from agentcache_sdk.tools import BadArguments, bound_arguments
 from agentcache_sdk.types import ToolCall, Turn
@@ -24,6 +27,9 @@ OnTurn = Callable[[Turn], Any]
 OnCall = Callable[[ToolCall], Any]
 OnResult = Callable[["ToolRun"], Any]
 OnDelta = Callable[[str], Any]
+_NAMED = (
+    "max_turns", "volatile", "timeout", "on_turn", "on_call", "on_result", "on_delta", "on_error", "before_turn", "extra_body",
+)  # fmt: skip
 QUICK_S = 0.1
 """A tool that is known to be faster needs no lease: its session's pages are the newest in the cache anyway."""
 
@@ -96,8 +102,10 @@ class RunInput:
     def checked(self) -> RunInput:
         """
         Raises:
+            TypeError: a misspelt argument.
             ValueError: no such number of turns, or no such way with errors.
         """
+        check_fields(self.first.sampling, _NAMED)
         if self.max_turns < 1:
             raise ValueError(f"max_turns: got {self.max_turns}, expected at least 1")
         if self.on_error not in ("tell", "raise"):
@@ -214,16 +222,13 @@ def job_of(core: SessionCore, call: ToolCall) -> Job:
 
 
 def finished(call: ToolCall, value: Any) -> ToolRun:
-    """What a tool returned; what is no text is written as JSON."""
+    """What a tool returned; what is no text is written as JSON, models, dates, paths and sets as pydantic writes them."""
+    if isinstance(value, str):
+        return ToolRun(call, value)
     try:
-        return ToolRun(call, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain))
+        return ToolRun(call, json.dumps(to_jsonable_python(value), ensure_ascii=False))
     except (TypeError, ValueError) as error:
         return failed(call, TypeError(f"the tool {call.name} returned what JSON cannot carry: {error}"))
-
-
-def _plain(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else str(value)
 
 
 def failed(call: ToolCall, error: Exception) -> ToolRun:

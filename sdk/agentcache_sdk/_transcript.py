@@ -45,8 +45,6 @@ class Transcript:
     """Of the head."""
     new_tools: tuple[Schema, ...] = ()
     """Those that the next turn adds."""
-    preface: str = ""
-    """What the first turn's user message begins with: what is left of turns that a compaction dropped."""
     past: tuple[ReportRow, ...] = ()
     """Rows of turns that a compaction dropped."""
     beginning: str | None = None
@@ -115,6 +113,8 @@ class Transcript:
                 f"tool_result: got call id {call_id!r}, expected one of {waiting or 'none: no call is open'}"
             )
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        # Half a surrogate pair, as in names of files that are no UTF-8, cannot be sent: it is written as an escape.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         self.pending.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def new_messages(self, text: str | None, volatile: Mapping[str, Any] | None) -> list[Message]:
@@ -128,9 +128,8 @@ class Transcript:
             raise TypeError(f"text: got {type(text).__name__}, expected str")
         if text is None and (missing := self.open_calls()):
             raise ValueError(f"continuing needs a result for every tool call; none was given for {missing}")
-        preface = "" if self.turns else self.preface
-        last = "\n\n".join(part for part in (preface, text or "", volatile_text(volatile)) if part)
-        if text is None and last == preface and not self.pending:
+        last = "\n\n".join(part for part in (text or "", volatile_text(volatile)) if part)
+        if text is None and not last and not self.pending:
             raise ValueError("nothing to send: pass a text, or give tool results first")
         user = [{"role": "user", "content": last}] if text is not None or last else []
         return [*self.pending, *user]

@@ -16,7 +16,7 @@ from agentcache_sdk.alignment import Padding
 from agentcache_sdk.cache_warnings import CallSite
 from agentcache_sdk.report import SessionReport
 from agentcache_sdk.streams import ChatStream
-from agentcache_sdk.tools import Tool
+from agentcache_sdk.tools import Tool, refuse_async
 from agentcache_sdk.types import Explanation, Pin, Snapshot, Turn
 
 
@@ -38,6 +38,7 @@ class Session:
     """
 
     def __init__(self, transport: Transport, core: SessionCore) -> None:
+        refuse_async(core.functions)
         self._transport = transport
         self._core = core
 
@@ -143,6 +144,7 @@ class Session:
         """
         first = TurnInput(text, max_tokens, volatile, sampling, timeout)
         callbacks = Callbacks(on_turn, on_call, on_result, on_delta, before_turn)
+        refuse_async(vars(callbacks))
         driver = ToolDriver(self._transport, self._core, callbacks, CallSite.here())
         return driver.run(RunInput(first, max_turns, on_error).checked())
 
@@ -205,6 +207,7 @@ class Session:
             TypeError: no function, or no schema can be made for it.
             ValueError: the session has another tool of that name.
         """
+        refuse_async({getattr(tool, "__name__", "a tool"): tool for tool in tools})
         self._core.add_tools(tools)
 
     def compact(

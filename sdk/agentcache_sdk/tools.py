@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -18,6 +19,8 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 Tool = Union[Callable[..., Any], Mapping[str, Any]]  # noqa: UP007  evaluated at run time on Python 3.10
 """A function, or a schema that is sent exactly as it is."""
 
+_SECTION = re.compile(r"(?m)^\s*(?:Args|Arguments|Parameters|Returns|Yields|Raises|Examples?|Notes?):\s*$")
+"""Where a docstring stops saying what the function does."""
 _DATA_KEYS = ("default", "enum", "const", "examples")
 """Keywords of JSON Schema whose value is data, not schema."""
 
@@ -44,6 +47,16 @@ def tool_schema(function: Callable[..., Any]) -> dict[str, Any]:
     return {"type": "function", "function": {key: value for key, value in described.items() if value != ""}}
 
 
+def listed(tools: Iterable[Tool]) -> list[Tool]:
+    """
+    Raises:
+        TypeError: one tool where a list of them belongs.
+    """
+    if callable(tools) or isinstance(tools, Mapping | str):
+        raise TypeError(f"tools: got {tools!r}, expected a list of functions or schemas")
+    return list(tools)
+
+
 def tool_schemas(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     """Schemas of functions and schemas, in the order given.
 
@@ -53,7 +66,7 @@ def tool_schemas(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     """
     schemas: list[dict[str, Any]] = []
     names: set[str] = set()
-    for tool in tools:
+    for tool in listed(tools):
         if isinstance(tool, Mapping):
             schema = dict(tool)
         elif callable(tool):
@@ -116,9 +129,22 @@ class ToolSet:
         Raises:
             TypeError, ValueError: see ``tool_schemas``.
         """
-        given = list(tools)
+        given = listed(tools)
         functions = {_name(tool): tool for tool in given if callable(tool)}
         return cls(tuple(tool_schemas(given)), functions)
+
+
+def refuse_async(functions: Mapping[str, Any]) -> None:
+    """What a session without ``await`` cannot call.
+
+    Raises:
+        TypeError: one of ``functions`` (or callbacks, by name; ``None`` is none) is async.
+    """
+    for name, function in functions.items():
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            raise TypeError(
+                f"{name}: got an async function, expected a plain one: sessions of AsyncClient take async ones"
+            )
 
 
 def schema_name(schema: Mapping[str, Any]) -> str:
@@ -197,4 +223,5 @@ def _without_titles(schema: Any) -> Any:
 
 def _first_paragraph(function: Callable[..., Any]) -> str:
     text = inspect.getdoc(function) or ""
-    return " ".join(text.strip().split("\n\n")[0].split())
+    first = text.strip().split("\n\n")[0]
+    return " ".join(_SECTION.split(first)[0].split())

@@ -69,7 +69,7 @@ def test_without_the_framework_the_import_says_what_to_install():
     code = "import sys; sys.modules['agents'] = None; import agentcache_sdk.openai_agents"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "pip install 'agentcache[agents]'" in done.stderr
+    assert "pip install '.[agents]'" in done.stderr
 
 
 def test_every_snippet_of_the_page_runs_in_order(saying, tmp_path, monkeypatch, capsys):

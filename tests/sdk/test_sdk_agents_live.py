@@ -8,6 +8,8 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,15 +230,52 @@ def test_async_tools_run_at_the_same_time(saying: Saying, client: Client) -> Non
     assert result.text == "Both."
 
 
-def test_an_async_tool_in_a_synchronous_session_is_told_apart(saying: Saying, client: Client) -> None:
+def test_async_functions_in_a_synchronous_session_are_refused_where_they_are_given(client: Client) -> None:
     async def later() -> str:
         """Cannot be awaited here."""
         return "never"
 
-    script = Script(saying, [wanted(("later", {})), "Well."])
-    with client.session(tools=[later]) as session:
+    with pytest.raises(TypeError, match="later: got an async function"):
+        client.session(tools=[later])
+    with client.session(tools=[add]) as session:
+        with pytest.raises(TypeError, match="later: got an async function"):
+            session.add_tools(later)
+        with pytest.raises(TypeError, match="on_call: got an async function"):
+            session.run("Go.", on_call=lambda_async)
+        assert session.mark() == 0
+
+
+async def lambda_async(_: Any) -> None:
+    """A callback that would have to be awaited."""
+
+
+@pytest.mark.parametrize("wrong", ["max_token", "temprature", "max_turn", "on_eror"])
+def test_a_misspelt_argument_is_not_dropped(client: Client, wrong: str) -> None:
+    with client.session() as session:
+        with pytest.raises(TypeError, match=f"{wrong}: there is no such field; did you mean "):
+            session.run("Go.", **{wrong: 3})
+        if wrong.startswith(("max_token", "temp")):
+            for call in (session.send, lambda text, **f: client.chat([{"role": "user", "content": text}], **f)):
+                with pytest.raises(TypeError, match="did you mean"):
+                    call("Go.", **{wrong: 3})
+        session.send("Go.", something_else_altogether=1, extra_body={"max_token": 3})
+        assert session.mark() == 1
+
+
+def test_results_are_written_as_json_and_what_cannot_be_is_told(saying: Saying, client: Client) -> None:
+    values: list[Any] = [{"when": date(2026, 1, 5)}, {3}, Path("a/b"), "caf\udce9.txt", ["caf\udce9"], object()]
+
+    def give(n: int) -> Any:
+        """Something."""
+        return values[n]
+
+    script = Script(saying, [wanted(*(("give", {"n": n}) for n in range(len(values)))), "Thanks."])
+    with client.session(tools=[give]) as session:
         result = run(session, script)
-    assert isinstance(result.tool_runs[0].error, TypeError) and "AsyncClient" in result.tool_runs[0].content
+        told = [message["content"] for message in session.messages if message["role"] == "tool"]
+    assert told[:5] == ['{"when": "2026-01-05"}', "[3]", '"a/b"', "caf\\udce9.txt", '["caf\\udce9"]']
+    assert told[5].startswith("error: TypeError: the tool give returned what JSON cannot carry")
+    assert result.text == "Thanks."
 
 
 def test_cancelling_a_run_ends_its_tools_and_leaves_the_session_usable(saying: Saying, client: Client) -> None:
@@ -437,18 +476,36 @@ def test_a_compaction_keeps_the_head_cached_and_is_reported(saying: Saying, clie
         assert len(client.sessions()) == 1
 
 
-def test_a_given_summary_without_turns_begins_the_next_message(saying: Saying, client: Client) -> None:
+def test_a_summary_stays_whoever_goes_on(saying: Saying, client: Client) -> None:
     saying.says("Yes.")
     with client.session(SYSTEM) as session:
         session.send("One?")
         done = session.compact("We said hello.", keep_turns=0)
-        assert done.summary_computed == 0
+        assert done.summary_computed == 0 and str(done).startswith("AC403 compacted 1 turn: ")
+        said = ["Summary of the conversation so far:\nWe said hello.", "I will go on from there."]
+        assert [m["content"] for m in session.messages[1:]] == said
+        session.snapshot("compacted")
+        with client.restore("compacted") as restored:
+            assert restored.messages == session.messages
+        again = client.resume(session.id or "").open()
+        again.send("Two?")
+        assert [m["content"] for m in again.messages[1:]] == [*said, "Two?", "Yes."]
+        again.rollback(0)
+        assert [m["content"] for m in again.messages[1:]] == said
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_compaction_never_drops_what_another_client_said(saying: Saying, client: Client, keep: int) -> None:
+    saying.says("Yes.")
+    with client.session(SYSTEM) as session:
+        session.send("One?")
         session.send("Two?")
-        texts = [m["content"] for m in session.messages]
-        assert texts[1:] == ["Summary of the conversation so far:\nWe said hello.\n\nTwo?", "Yes."]
-        session.rollback(0)
-        session.send("Three?")
-        assert session.messages[1]["content"].endswith("We said hello.\n\nThree?"), "a rollback keeps the summary"
+        other = client.resume(session.id or "")
+        other.send("From elsewhere.")
+        with pytest.raises(SessionDiverged):
+            session.compact("We said hello.", keep_turns=keep)
+        assert session.mark() == 2 and len(client.sessions()) == 1
+        other.send("Still here?")
 
 
 def test_a_result_never_loses_its_call_to_a_compaction(saying: Saying, client: Client) -> None:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from agentcache.server.errors import ApiError, shown
+from starlette.requests import Request
+
+from agentcache.server.errors import ApiError, bad_field, shown
 from agentcache.server.sessions.bodies import AdoptBody, RollbackBody
 from agentcache.sessions.session import Session
+
+
+def turns_wanted(request: Request) -> int | None:
+    """``if_turns`` of the address.
+
+    Raises:
+        ApiError: 400, it is no number of turns.
+    """
+    value = request.query_params.get("if_turns")
+    if value is not None and not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise bad_field("if_turns", f"got {shown(value)}, expected an integer from 0")
+    return None if value is None else int(value)
 
 
 def check_turns(session: Session, expected: int | None) -> None:

@@ -29,7 +29,7 @@ from agentcache.server.sessions.bodies import (
     WaitBody,
 )
 from agentcache.server.sessions.create import create_session
-from agentcache.server.sessions.preconditions import check_adopt, check_rollback
+from agentcache.server.sessions.preconditions import check_adopt, check_rollback, check_turns, turns_wanted
 from agentcache.sessions.session import Session
 
 _PIN_S = 300.0
@@ -133,8 +133,10 @@ def sessions_router(context: Context) -> APIRouter:
 
     @router.delete("/{session_id}", summary="End a session")
     async def delete(request: Request, session_id: str) -> dict[str, Any]:
-        """Its pages stay as ordinary cache; a turn in flight is aborted."""
-        desk.store.end(mine(request, session_id))
+        """Its pages stay as ordinary cache; a turn in flight is aborted.  With ``?if_turns=N`` only if it has N turns."""
+        session = mine(request, session_id)
+        check_turns(session, turns_wanted(request))
+        desk.store.end(session)
         await engine.settled()
         return {"id": session_id, "object": "session.deleted", "deleted": True}
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from agentcache_sdk.testing._http import Answer, Asked, Refusal, bad_field, check_messages, check_number
 from agentcache_sdk.testing._rendering import Prompt, render
-from agentcache_sdk.testing._sessions import DEFAULT_TTL_S, HeldSession, check_rollback, turns_kept
+from agentcache_sdk.testing._sessions import DEFAULT_TTL_S, HeldSession, check_rollback, check_turns, turns_kept
 from agentcache_sdk.testing._state import State
 from agentcache_sdk.testing._tokens import decode, encode
 
@@ -33,6 +33,8 @@ def session_route(state: State, asked: Asked) -> Answer:
     if len(parts) == 1:
         session = state.store.get(parts[0], asked.owner, use=asked.method == "DELETE")
         if asked.method == "DELETE":
+            (wanted,) = parse_qs(asked.query).get("if_turns", [None])
+            check_turns(session, None if wanted is None else int(wanted))
             state.store.end(session)
             return Answer({"id": session.id, "object": "session.deleted", "deleted": True})
         return Answer(_told(state, session, whole))
