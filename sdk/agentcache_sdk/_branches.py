@@ -46,7 +46,7 @@ def _twin(core: SessionCore, transcript: Transcript, session_id: str | None) -> 
     """Of this session's kind, with nothing shared that changes."""
     fresh = SessionCore(core.options, core.server, transcript, core.sink.copy(), core.clock)
     return replace(
-        fresh, id=session_id, opened=True, raw=core.raw, family=core.family, functions=dict(core.functions),
+        fresh, id=session_id, opened=True, raw=core.raw, lineage=(*core.lineage, object()), functions=dict(core.functions),
         padding=core.padding, kept=core.kept, head_tokens=core.head_tokens, notes=core.notes,
     )  # fmt: skip
 
@@ -54,8 +54,11 @@ def _twin(core: SessionCore, transcript: Transcript, session_id: str | None) -> 
 def rollback(core: SessionCore, to_turn: int) -> Steps[None]:
     """
     Raises:
+        TypeError: no whole number.
         ValueError: there are not that many turns.
     """
+    if not isinstance(to_turn, int):
+        raise TypeError(f"to_turn: got {to_turn!r}, expected an integer, how many turns are kept")
     yield from core.open()
     with core.alone():
         yield from core.settle()
@@ -93,7 +96,12 @@ def adopt(core: SessionCore, other: SessionCore) -> Steps[None]:
     if other is core:
         raise ValueError("adopt: got the session itself, expected one of its forks")
     taken_up = any(one.options.session_id or one.options.from_snapshot for one in (core, other))
-    if other.family is not core.family and not taken_up:  # of a session that was taken up only the server knows
+    if other.lineage[0] is core.lineage[0]:
+        if core.lineage[-1] not in other.lineage:
+            raise ValueError(
+                "adopt: got a session that this one was forked from, or beside; expected one of its own forks"
+            )
+    elif not taken_up:  # of a session that was taken up only the server knows
         raise ValueError("adopt: got another session, expected a fork of this one (or a fork of its forks)")
     with core.alone():
         lost = core.doubt

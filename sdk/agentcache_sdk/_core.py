@@ -87,7 +87,7 @@ class SessionCore:
         unsettled: a turn was cut, or its answer lost, and the server may have committed it nevertheless.
         doubt: a rollback or an adoption whose answer was lost: the next call makes it again.
         author: what this object calls itself; its turns are named after it, so that it never drops another client's.
-        family: the same for a session and all its forks.
+        lineage: a mark of each session that it was forked from, oldest first, and its own.
         kept: the newest snapshot of it.
         functions: what runs when the model calls a tool, by name.
         padding: what its static part was filled up with, where that was asked for.
@@ -106,7 +106,7 @@ class SessionCore:
     unsettled: bool = False
     doubt: Change | None = None
     author: str = field(default_factory=lambda: secrets.token_hex(8))
-    family: object = field(default_factory=object)
+    lineage: tuple[object, ...] = field(default_factory=lambda: (object(),))
     kept: Kept | None = None
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     padding: Padding | None = None
@@ -248,6 +248,9 @@ class SessionCore:
         except AgentCacheError as error:
             if not may_be_done(error):
                 self.doubt = None
+            raise
+        except Exception:  # a fault on this side, before anything went out; a cancelled task is no Exception
+            self.doubt = None
             raise
         self.doubt = None
 

@@ -384,6 +384,35 @@ def test_only_forks_of_the_session_itself_can_be_adopted(saying: Saying, client:
             session.adopt(session)
 
 
+def test_a_fork_adopts_neither_its_parent_nor_its_siblings(saying: Saying, client: Client) -> None:
+    saying.says("Yes.")
+    with client.session(SYSTEM) as session:
+        session.send("One?")
+        left, right = session.fork(2)
+        (child,) = left.fork()
+        left.send("Two?")
+        for taker, taken in ((left, session), (left, right), (child, left), (child, session), (right, child)):
+            with pytest.raises(ValueError, match="expected one of its own forks"):
+                taker.adopt(taken)
+        child.send("Three?")
+        session.adopt(child)
+        assert [m["content"] for m in session.messages[1::2]] == ["One?", "Three?"]
+        session.adopt(left)
+        assert session.messages[3]["content"] == "Two?", "all that was refused is as it was"
+
+
+@pytest.mark.parametrize("wrong", [None, "1", 0.5])
+def test_a_rollback_to_nowhere_leaves_the_session_usable(saying: Saying, client: Client, wrong: Any) -> None:
+    saying.says("Yes.")
+    with client.session(SYSTEM) as session:
+        session.send("One?")
+        session.send("Two?")
+        with pytest.raises(TypeError, match="to_turn: got "):
+            session.rollback(wrong)
+        session.send("Three?")
+        assert session.mark() == 3
+
+
 def test_an_adoption_never_undoes_another_clients_turn(saying: Saying, client: Client) -> None:
     saying.says("Yes.")
     with client.session(SYSTEM) as session:

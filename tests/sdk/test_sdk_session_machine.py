@@ -179,7 +179,7 @@ class Lives(RuleBasedStateMachine):
     @rule(which=WHICH, cut=CUTS, other=WHICH)
     def adopt(self, which: int, cut: Cut | None, other: int) -> None:
         held, fork = self.one(which), self.one(other)
-        if held is fork or held.session._core.family is not fork.session._core.family:
+        if held is fork or held.session._core.lineage[-1] not in fork.session._core.lineage:
             return
         self.settle(held)
         self.settle(fork)
