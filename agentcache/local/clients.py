@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -12,12 +12,8 @@ from agentcache.local.transports import AsyncLocalTransport, LocalTransport
 from agentcache.settings import Settings, checked_settings
 from agentcache.startup import Progress
 from agentcache_sdk import AsyncClient, Client
-from agentcache_sdk.client import NO_OPENAI
-from agentcache_sdk.errors import AgentCacheError
 
 if TYPE_CHECKING:
-    import openai
-
     from agentcache.engine.loop import EngineInfo
 
 _ADDRESS = "http://in-process.localhost"
@@ -89,20 +85,8 @@ class LocalClient(Client):
         """
         return LocalTransport(self._runtime, owner=False)
 
-    def openai(self) -> openai.OpenAI:
-        """The official client, on the engine in this process; see ``Client.openai``."""
-        try:
-            import openai
-        except ImportError as error:
-            raise AgentCacheError(NO_OPENAI) from error
-        _, timeout, retries = self._settings
-        return openai.OpenAI(
-            base_url=f"{self.base_url}/v1",
-            api_key="none",
-            timeout=timeout,
-            max_retries=retries,
-            http_client=cast(Any, httpx.Client(transport=self.http_transport(), timeout=timeout)),
-        )
+    def _official_http(self, timeout: float | None) -> Any:
+        return httpx.Client(transport=self.http_transport(), timeout=timeout)
 
     def __enter__(self) -> LocalClient:
         return self
@@ -140,20 +124,8 @@ class AsyncLocalClient(AsyncClient):
         """See ``LocalClient.http_transport``; for ``httpx.AsyncClient``."""
         return AsyncLocalTransport(self._runtime, owner=False)
 
-    def openai(self) -> openai.AsyncOpenAI:
-        """The official asynchronous client, on the engine in this process; see ``Client.openai``."""
-        try:
-            import openai
-        except ImportError as error:
-            raise AgentCacheError(NO_OPENAI) from error
-        _, timeout, retries = self._settings
-        return openai.AsyncOpenAI(
-            base_url=f"{self.base_url}/v1",
-            api_key="none",
-            timeout=timeout,
-            max_retries=retries,
-            http_client=cast(Any, httpx.AsyncClient(transport=self.http_transport(), timeout=timeout)),
-        )
+    def _official_http(self, timeout: float | None) -> Any:
+        return httpx.AsyncClient(transport=self.http_transport(), timeout=timeout)
 
     async def __aenter__(self) -> AsyncLocalClient:
         await self._runtime.start_beside()

@@ -107,11 +107,6 @@ class SharePoint:
         return sum(count for token, count in self.partings.items() if token >= tokens)
 
 
-def points_of(branches: Sequence[Branch], tokens: PagedTokens) -> list[int]:
-    """The tokens of ``share_points_of``."""
-    return [point.token for point in share_points_of(branches, tokens)]
-
-
 def share_points_of(branches: Sequence[Branch], tokens: PagedTokens) -> list[SharePoint]:
     """A point for each page of the prompt in which others part from it, in order; of many pages, those where most do."""
     points: list[tuple[int, int, SharePoint]] = []

@@ -3,11 +3,12 @@
 # Annotations are evaluated here: those of `narrow_tools` are made of values, which become JSON schemas.
 
 import argparse
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 from rich.console import Console
@@ -18,6 +19,7 @@ from agentcache_sdk import AgentCacheError, AsyncClient, Client, ToolRun, Turn
 from examples.agents.local_server import LocalServer, ServerFailedError, ending_on_signals
 from examples.agents.toolbox import Toolbox, ToolError
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600.0
 """Of silence; the first request on a slow machine may take long."""
@@ -195,3 +197,11 @@ class Trace:
 def shown(arguments: str) -> str:
     """The arguments of a call, without the outer braces."""
     return arguments.strip()[1:-1] if arguments.strip().startswith("{") else arguments
+
+
+async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Do it at once.  The first failure is raised when all has ended, so that every branch can be closed by then."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for failed in (one for one in done if isinstance(one, BaseException)):
+        raise failed
+    return [one for one in done if not isinstance(one, BaseException)]

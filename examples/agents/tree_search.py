@@ -34,8 +34,7 @@ from rich.tree import Tree
 # Run as a file, Python puts this folder on its path, not the top of the checkout.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from agentcache_sdk import AsyncSession, Turn
-from examples.agents.common import connected_async, example_parser, json_reply, run_example
-from examples.agents.fanout_review import all_of
+from examples.agents.common import all_of, connected_async, example_parser, json_reply, run_example
 from examples.agents.game24 import GOAL, RULES, Terms, legal_steps, reachable, start, written
 
 

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol, TypeVar
@@ -397,12 +397,11 @@ class WaitClock:
     core: SessionCore
     tool: str
     expect_s: float | None
-    began: float = 0.0
+    running: ExitStack = field(default_factory=ExitStack)
 
     def start(self) -> Steps[None]:
         yield from self.core.wait(self.tool, self.expect_s)
-        self.began = self.core.clock()
+        self.running.enter_context(self.core.timed(self.tool, self.expect_s))
 
     def stop(self) -> None:
-        with self.core.lock:
-            self.core.waits.append(Wait(self.tool, self.expect_s, self.core.clock() - self.began))
+        self.running.close()

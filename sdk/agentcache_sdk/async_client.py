@@ -218,8 +218,16 @@ class AsyncClient:
             raise AgentCacheError(NO_OPENAI) from error
         key, timeout, retries = self._settings
         return openai.AsyncOpenAI(
-            base_url=f"{self.base_url}/v1", api_key=key or "none", timeout=timeout, max_retries=retries
+            base_url=f"{self.base_url}/v1",
+            api_key=key or "none",
+            timeout=timeout,
+            max_retries=retries,
+            http_client=self._official_http(timeout),
         )
+
+    def _official_http(self, timeout: float | None) -> Any:
+        """What the official client sends with; ``None``: connections of its own."""
+        return None
 
     async def close(self) -> None:
         """Close the connections.  Idempotent."""

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 from cutting_proxy import Cut, CuttingProxy, cutting_proxy
@@ -170,7 +170,7 @@ class Lives(RuleBasedStateMachine):
         self.settle(held)
         kept = held.turns[: int(at * len(held.turns))]
         held.cached = 0
-        if self.tried(held, cut, lambda: held.session.rollback(len(kept)) or True):
+        if self.did(held, cut, lambda: held.session.rollback(len(kept))):
             held.turns = kept
         elif held.session._core.doubt is not None:
             held.doubt = kept
@@ -186,7 +186,7 @@ class Lives(RuleBasedStateMachine):
         if held.session.id is None or fork.session.id is None or not {*map(id, (held, fork))} <= {*map(id, self.alive)}:
             return
         held.cached = 0
-        if self.tried(held, cut, lambda: held.session.adopt(fork.session) or True):
+        if self.did(held, cut, lambda: held.session.adopt(fork.session)):
             held.turns = fork.turns
             self.alive.remove(fork)
         elif held.session._core.doubt is not None:
@@ -288,6 +288,15 @@ class Lives(RuleBasedStateMachine):
             assert had in (held.doubt, held.turns), "a change in doubt is made, or it was not"
             held.turns, held.doubt, held.cached = had, None, 0
         return done
+
+    def did(self, held: Held, cut: Cut | None, act: Callable[[], None]) -> bool:
+        """Whether ``act``, which returns nothing, came to its end."""
+
+        def to_its_end() -> Literal["done"]:
+            act()
+            return "done"
+
+        return self.tried(held, cut, to_its_end) == "done"
 
     def anew(self, held: Held) -> None:
         """The server had forgotten it, and no snapshot had all of it."""

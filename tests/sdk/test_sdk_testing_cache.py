@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from fake_agent import HELLO, SYSTEM, chat_texts, read_file
 
 from agentcache_sdk import (
     AgentCacheError,
@@ -28,19 +29,6 @@ from agentcache_sdk.testing import (
     refuse_connection,
     reply,
 )
-
-SYSTEM = "You are a careful engineer. Read before you write, and run the tests before you say that you are done. " * 2
-HELLO = [{"role": "user", "content": "Hello"}]
-
-
-def read_file(path: str) -> str:
-    """Read a file."""
-    return f"the text of {path}"
-
-
-def chat_texts(engine: FakeEngine, count: int) -> list[str]:
-    with engine.client() as client:
-        return [client.chat(HELLO).text for _ in range(count)]
 
 
 def test_figures_follow_a_conversation_to_the_token() -> None:

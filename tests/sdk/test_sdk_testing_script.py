@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fake_agent import HELLO, SYSTEM, chat_texts, read_file
 
 from agentcache_sdk import (
     AgentCacheError,
@@ -34,20 +35,6 @@ from agentcache_sdk.testing import (
     reply,
     silence,
 )
-
-SYSTEM = "You are a careful engineer. Read before you write, and run the tests before you say that you are done. " * 2
-HELLO = [{"role": "user", "content": "Hello"}]
-
-
-def read_file(path: str) -> str:
-    """Read a file."""
-    return f"the text of {path}"
-
-
-def chat_texts(engine: FakeEngine, count: int) -> list[str]:
-    with engine.client() as client:
-        return [client.chat(HELLO).text for _ in range(count)]
-
 
 # Scripts
 

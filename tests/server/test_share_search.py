@@ -6,7 +6,7 @@ from agentcache.cache.hashing import namespace_root
 from agentcache.cache.lease import Lease
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens, PublicPart
-from agentcache.server.share_points import branches_of, points_of
+from agentcache.server.share_points import branches_of, share_points_of
 
 SIZE = 4
 PUBLIC = namespace_root("public")
@@ -26,7 +26,7 @@ def run(manager, ids, root=MINE, public=0):
 
 def points(manager, ids, root=MINE, public=0):
     tokens = tokens_of(ids, root, public)
-    return points_of(branches_of(manager.tree, tokens), tokens)
+    return [point.token for point in share_points_of(branches_of(manager.tree, tokens), tokens)]
 
 
 def test_behind_a_public_part_only_the_own_namespace_is_seen():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -32,11 +32,26 @@ class _Call:
     settled: bool = False
 
     @classmethod
-    def of(cls, sink: WarningSink, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-        """Args: args, kwargs: those of ``get_response``: instructions, input, ..."""
+    async def begun(
+        cls, model: CachedChatModel | CachedResponsesModel, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Call:
+        """The next call of ``model``, which has the name of what the server serves from then on.
+
+        Args:
+            args, kwargs: those of ``get_response``: instructions, input, ...
+        """
         given = kwargs["input"] if "input" in kwargs else args[1]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-        return cls(items, user_site(), sink)
+        call = cls(items, user_site(), model._sink)
+        model.model = await _named(model._client, str(model.model))
+        return call
+
+    async def whole(self, response: Awaitable[ModelResponse]) -> ModelResponse:
+        """``response``, heard."""
+        with self.answered():
+            answer = await response
+        self.settle()
+        return answer
 
     @contextmanager
     def answered(self) -> Iterator[None]:
@@ -114,17 +129,12 @@ class CachedChatModel(OpenAIChatCompletionsModel):
 
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         """See ``agents.Model``."""
-        call = _Call.of(self._sink, args, kwargs)
-        self.model = await _named(self._client, str(self.model))
-        with call.answered():
-            response = await super().get_response(*args, **kwargs)
-        call.settle()
-        return response
+        call = await _Call.begun(self, args, kwargs)
+        return await call.whole(super().get_response(*args, **kwargs))
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncGenerator[TResponseStreamEvent, None]:
         """See ``agents.Model``."""
-        call = _Call.of(self._sink, args, kwargs)
-        self.model = await _named(self._client, str(self.model))
+        call = await _Call.begun(self, args, kwargs)
         async with aclosing(_events(call, super().stream_response(*args, **kwargs))) as events:
             async for event in events:
                 yield event
@@ -147,17 +157,12 @@ class CachedResponsesModel(OpenAIResponsesModel):
 
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         """See ``agents.Model``."""
-        call = _Call.of(self._sink, args, kwargs)
-        self.model = await _named(self._client, str(self.model))
-        with call.answered():
-            response = await super().get_response(*args, **kwargs)
-        call.settle()
-        return response
+        call = await _Call.begun(self, args, kwargs)
+        return await call.whole(super().get_response(*args, **kwargs))
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncGenerator[TResponseStreamEvent, None]:
         """See ``agents.Model``."""
-        call = _Call.of(self._sink, args, kwargs)
-        self.model = await _named(self._client, str(self.model))
+        call = await _Call.begun(self, args, kwargs)
         async with aclosing(_events(call, super().stream_response(*args, **kwargs))) as events:
             async for event in events:
                 yield event
