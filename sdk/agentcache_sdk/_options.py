@@ -8,7 +8,7 @@ from typing import Any
 
 from agentcache_sdk._calls import message_list
 from agentcache_sdk._durations import parse_ttl
-from agentcache_sdk.cache_warnings import MIN_TOKENS_LOST, WarningSink, code_prefixes
+from agentcache_sdk.cache_warnings import MIN_TOKENS_LOST, WarningSink
 from agentcache_sdk.tools import Tool, ToolSet
 
 Message = dict[str, Any]
@@ -43,7 +43,6 @@ class SessionArguments:
         self._exclude("prompt", ("system", "tools", "messages"), "a raw session has no messages and no tools")
         given = ("system", "messages", "prompt", "model")
         self._exclude("from_snapshot", given, "a snapshot has its own")
-        codes = code_prefixes("ignore", self.ignore)
         if self.pad not in ("off", "system"):
             raise ValueError(f'pad: got {self.pad!r}, expected "off" or "system"')
         system: tuple[Message, ...] = ({"role": "system", "content": self.system},) if self.system else ()
@@ -57,7 +56,7 @@ class SessionArguments:
             from_snapshot=self.from_snapshot,
             session_id=self.session_id,
             pad=self.pad == "system",
-            sink=WarningSink(codes, min_tokens_lost if self.min_tokens_lost is None else self.min_tokens_lost),
+            sink=WarningSink(self.ignore, min_tokens_lost if self.min_tokens_lost is None else self.min_tokens_lost),
         )
 
     def _exclude(self, name: str, others: Sequence[str], why: str) -> None:

@@ -79,13 +79,13 @@ class Transcript:
         Raises:
             ValueError: a known tool with another schema.
         """
+        known = self.known_tools
         fresh: list[Schema] = []
         for schema in schemas:
             name = schema_name(schema)
-            known = self.known_tools.get(name)
-            if known is None:
+            if name not in known:
                 fresh.append(schema)
-            elif known != schema:
+            elif known[name] != schema:
                 raise ValueError(
                     f"add_tools: the session has another tool called {name!r}, whose schema the model has read; "
                     "give this one another name"
