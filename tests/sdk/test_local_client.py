@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -111,6 +111,32 @@ def test_it_has_the_session_surface_of_a_server(client: LocalClient) -> None:
         assert again.send("And line 3?", **GREEDY).usage.cached_tokens >= stream.result().usage.total_tokens - 1
     assert client.sessions() == []
     assert client.engine_info.num_pages == client.cache().total == 256
+
+
+def test_it_runs_tools_adopts_forks_compacts_prewarms_and_lints(client: LocalClient) -> None:
+    def double(n: Literal[1, 2, 3]) -> int:
+        """Twice a number."""
+        return 2 * n
+
+    client.flush_cache()
+    warmed = client.prewarm(SYSTEM, [double])
+    with client.session(SYSTEM, tools=[double], pad="system") as session:
+        forced = {"tool_choice": {"type": "function", "function": {"name": "double"}}}
+        plan = [forced, {"tool_choice": "none", "max_tokens": 8}]
+        result = session.run("Double it.", max_turns=2, before_turn=plan.__getitem__, max_tokens=64, temperature=0)
+        (call,) = result.tool_runs
+        assert (call.error, int(call.content)) == (None, 2 * call.call.args["n"])
+        assert result.turns[1].usage.cached_tokens >= result.turns[0].usage.total_tokens - 1
+        assert session.padding is not None and session.padding.page_size == warmed.page_size
+        (fork,) = session.fork()
+        fork.send("And again.", tool_choice="none", **GREEDY)
+        session.adopt(fork)
+        assert session.mark() == 3
+        done = session.compact("We doubled a number.", keep_turns=0)
+        assert done.turns_dropped == 3 and done.tokens_after is not None and done.tokens_after < done.tokens_before
+        session.send("Go on.", tool_choice="none", **GREEDY)
+    assert {finding.code for finding in client.lint(asked("It is late.")).findings} <= {"AC501", "AC502"}
+    at_rest(client)
 
 
 def test_the_same_bits_as_over_http(client: LocalClient, folder: Path) -> None:
