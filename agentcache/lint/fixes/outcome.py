@@ -1,0 +1,97 @@
+"""What mending is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentcache.lint.finding import Finding
+from agentcache.lint.linter import Report
+from agentcache.lint.records import Record, Unreadable
+
+Relint = Callable[[Mapping[str, Path], Callable[["Record | Unreadable"], None]], Report]
+"""Lints files from the beginning, in the order of the mapping, as one workload with a fresh linter.
+
+Its arguments are the files, by the names that findings give them, with where each is read now (which may be a copy that
+was mended); and a function that must be called with every record that a reader hands out, before the linter gets it.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixOptions:
+    """
+    Attributes:
+        relint: how a fix is proved: by linting again what it would make of the files.
+        unsafe: also fixes that somebody should look at.
+        diff: show what would be changed, and write nothing.
+    """
+
+    relint: Relint
+    unsafe: bool = False
+    diff: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A finding that was mended.
+
+    Attributes:
+        places: in how many records (or places of a source file) it was.
+        tokens: prompt tokens that are reused now and were not; ``None`` where nothing is counted (sources).
+    """
+
+    finding: Finding
+    places: int
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A finding whose fix was not made.
+
+    Attributes:
+        reason: why, as the end of a sentence that begins with ``not applied:``.
+    """
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixReport:
+    """What became of a run's fixes.
+
+    Attributes:
+        fixed: mended (with ``diff``: that would be).
+        refused: could not be mended, or not without losing something.
+        need_unsafe: findings that have a fix which was not asked for.
+        changed: names of the files that were written (with ``diff``: that would be).
+        diff: what changes, as a unified diff; empty unless it was asked for.
+        failed: what could not be written: name and reason.  The exit code is 2 then.
+        remaining: findings of the files as they are now (with ``diff``: as they would be).
+        written: whether files were to be written at all.
+    """
+
+    fixed: Sequence[Fixed] = ()
+    refused: Sequence[Refused] = ()
+    need_unsafe: int = 0
+    changed: Sequence[str] = ()
+    diff: str = ""
+    failed: Sequence[tuple[str, str]] = ()
+    remaining: Sequence[Finding] = ()
+    written: bool = True
+
+    @property
+    def summary(self) -> str:
+        """``Fixed 3 of 5 (2 need --unsafe-fixes).``; empty where nothing has a fix."""
+        total = len(self.fixed) + len(self.refused) + self.need_unsafe
+        if not total:
+            return ""
+        notes = []
+        if self.need_unsafe:
+            notes.append(f"{self.need_unsafe} need{'s' if self.need_unsafe == 1 else ''} --unsafe-fixes")
+        if self.refused:
+            notes.append(f"{len(self.refused)} not applied")
+        verb = "Fixed" if self.written else "Would fix"
+        return f"{verb} {len(self.fixed)} of {total}" + (f" ({', '.join(notes)})." if notes else ".")

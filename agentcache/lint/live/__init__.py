@@ -1,0 +1,1 @@
+"""Asks a running server for its findings."""
