@@ -20,7 +20,7 @@ from agentcache.errors import AgentCacheError
 from agentcache.lint import formats, terminal
 from agentcache.lint.linter import Linter, Report
 from agentcache.lint.prompt import PromptMaker
-from agentcache.lint.records import read_records
+from agentcache.lint.readers import read_records
 from agentcache.lint.rules import RULES, find_rule, select_rules
 from agentcache.settings import default_home
 

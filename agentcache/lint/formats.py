@@ -66,7 +66,7 @@ def statistics_of(report: Report) -> dict[str, Any]:
     """Totals, counts by rule, and what each request would find in a warm cache."""
     counts = Counter(finding.code for finding in report.findings)
     return {
-        "requests": len(report.requests),
+        "requests": report.count,
         "sessions": report.sessions,
         "unreadable": report.unreadable,
         "prompt_tokens": report.prompt_tokens,

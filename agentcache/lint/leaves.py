@@ -15,27 +15,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from agentcache.chat.text import without_surrogates
+from agentcache.lint.records import Body, Keys
 
 _FIRST_MARK = 0xF0000  # private-use plane: no template and no ordinary text has these
 _LAST_MARK = 0xFFFFD
 _CLOSING = "\U00100000"
 _MARKS = re.compile(r"[\U000F0000-\U000FFFFD\U00100000]")
-
-Body: TypeAlias = Mapping[str, Any]
-Keys: TypeAlias = "tuple[str | int, ...]"
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
 class StringAt:
-    """A string of the body that a template may print, and who says it (``system``, ``user``, …; ``tools``)."""
+    """A string of the body that a template may print, and who says it (``system``, ``user``, …; ``tools``, ``prompt``)."""
 
-    path: str
     keys: Keys
     role: str
     value: str
@@ -46,13 +44,11 @@ class Leaf:
     """A string of the body at characters ``[start, end)`` of the rendered prompt.
 
     Attributes:
-        path: its JSON path in the record.
-        keys: the same as keys and indices into the body.
-        role: role of its message, or ``tools``.
+        keys: keys and indices into the body.
+        role: role of its message, or ``tools``; ``prompt`` for a raw prompt.
         skipped: characters of the string before the first one that was rendered (blanks that the template trims).
     """
 
-    path: str
     keys: Keys
     role: str
     start: int
@@ -61,19 +57,25 @@ class Leaf:
 
     @property
     def message(self) -> int | None:
-        """Index of its message; ``None`` for a tool."""
+        """Index of its message; ``None`` for a tool or a raw prompt."""
         return self.keys[1] if self.keys[0] == "messages" and isinstance(self.keys[1], int) else None
 
 
-def strings_of(body: Body, prefix: str = "") -> Iterator[StringAt]:
-    """What a template prints of ``body`` as text: message contents, tool names and descriptions."""
+def strings_of(body: Body) -> Iterator[StringAt]:
+    """What a template prints of ``body`` as text: message contents and reasoning, tool names and descriptions."""
     for keys, role, value in _strings_of(body):
-        yield StringAt(path_of(keys, prefix), keys, role, without_surrogates(value))
+        yield StringAt(keys, role, without_surrogates(value))
 
 
 def _strings_of(body: Body) -> Iterator[tuple[Keys, str, str]]:
-    for index, message in enumerate(body["messages"]):
+    if isinstance(body.get("prompt"), str) and "messages" not in body:
+        yield ("prompt",), "prompt", body["prompt"]
+    for index, message in enumerate(body.get("messages") or ()):
         role = message["role"]
+        for name in _REASONING:
+            if isinstance(message.get(name), str):
+                yield ("messages", index, name), role, message[name]
+                break
         content = message.get("content")
         keys: Keys = ("messages", index, "content")
         if isinstance(content, str):
@@ -93,12 +95,6 @@ def _tool_strings(value: Any, keys: Keys) -> Iterator[tuple[Keys, str, str]]:
             yield (*keys, key), "tools", item
         else:
             yield from _tool_strings(item, (*keys, key))
-
-
-def path_of(keys: Sequence[str | int], prefix: str = "") -> str:
-    """``messages[0].content`` from ``("messages", 0, "content")``."""
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
-    return prefix + text.removeprefix(".")
 
 
 def replace_at(value: Any, keys: Sequence[str | int], new: Any) -> Any:
@@ -134,14 +130,14 @@ def offset_in(value: str, rendered: str, skipped: int, offset: int) -> int | Non
     return skipped + len(plain) if value.startswith(plain, skipped) else None
 
 
-def locate(body: Body, prefix: str, text: str, render: Callable[[Body], str]) -> tuple[Leaf, ...]:
+def locate(body: Body, text: str, render: Callable[[Body], str]) -> tuple[Leaf, ...]:
     """Where the strings of ``body`` are in ``text``, in the order of the text.
 
     Args:
         text: the rendered prompt.
         render: renders a body to text in the same way.
     """
-    strings = [string for string in strings_of(body, prefix) if string.value.strip()]
+    strings = [string for string in strings_of(body) if string.value.strip()]
     if len(strings) <= _LAST_MARK - _FIRST_MARK and not any(_MARKS.search(string.value) for string in strings):
         marked = body
         for number, string in enumerate(strings):
@@ -169,7 +165,7 @@ def _read_marks(rendered: str, strings: list[StringAt]) -> Iterator[Leaf]:
         string = strings[number]
         skipped = string.value.index(string.value.strip())
         # Every mark before a place shifts it by one.
-        yield Leaf(string.path, string.keys, string.role, opening.start() - count, closing.start() - count - 1, skipped)
+        yield Leaf(string.keys, string.role, opening.start() - count, closing.start() - count - 1, skipped)
 
 
 def _search(text: str, strings: list[StringAt]) -> Iterator[Leaf]:
@@ -182,4 +178,4 @@ def _search(text: str, strings: list[StringAt]) -> Iterator[Leaf]:
             continue
         if string.role != "tools":
             cursor = start + len(core)
-        yield Leaf(string.path, string.keys, string.role, start, start + len(core), string.value.index(core))
+        yield Leaf(string.keys, string.role, start, start + len(core), string.value.index(core))

@@ -1,34 +1,52 @@
 """Compares each request with what came before it and lets the rules say why they part.
 
-Two prefix indexes are kept: *actual*, of the requests as they are, and *mended*, of the same requests without the defects
-found so far.  What a defect costs is measured, not guessed::
+Two prefix indexes are kept: *actual*, of the requests as they are, and *mended*, of those that had defects as they would be
+without them.  What a defect costs is measured, not guessed::
 
     request ── match actual ──► reused 21            lost to the defect: 1,184 - 21
-       └ edit by the rule, render again ── match mended ──► reused 1,184
+       └ edit by the rule, render again ── match both ──► reused 1,184
 
 Mending one defect after another and charging each with what it alone adds counts every lost token once.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from agentcache.errors import ChatTemplateError
+from xxhash import xxh3_64_intdigest
+
+from agentcache.errors import RequestError
+from agentcache.lint.families import Families, sketch_of
 from agentcache.lint.finding import Finding
-from agentcache.lint.leaves import replace_at, string_at
+from agentcache.lint.leaves import replace_at, string_at, strings_of
 from agentcache.lint.parting import Parting, part
-from agentcache.lint.prefix_index import PrefixIndex
-from agentcache.lint.prompt import Prompt, PromptMaker
-from agentcache.lint.records import Record, Unreadable
-from agentcache.lint.rules import ac903_unreadable
-from agentcache.lint.rules.base import Cause, Rule, TextEdit
+from agentcache.lint.prefix_index import MAX_TOKENS, PrefixIndex, Reuse
+from agentcache.lint.prompt import SHARED_ROLES, Prompt, PromptMaker
+from agentcache.lint.records import Body, Record, Unreadable
+from agentcache.lint.rules import RULES, ac903_unreadable
+from agentcache.lint.rules.base import BodyEdit, Cause, NoEdit, Rule, TextEdit
 from agentcache.lint.sessions import Session, SessionBook
 from agentcache.lint.share_points import SharePoints
-from agentcache.lint.tallies import Explained, Tallies
+from agentcache.lint.tallies import Account, Explained, Tallies
 
 _MOST_DEFECTS = 32
 """Defects of one request that are told apart; each costs a rendering."""
+_FAMILY = 2
+"""Sessions of other requests that begin alike with which a new one is compared."""
+_KNOWN_HEADS = 10_000
+_MOST_UNREADABLE = 1_000
+"""Records that are named; what more there is of them is counted."""
+
+
+class Repairs(Protocol):
+    """Hears how each request would have to read."""
+
+    def note(self, explained: Explained, lost: int) -> None:
+        """``explained.prompt`` becomes ``explained.mended`` by its cause's edit, and that saves ``lost`` tokens."""
+        ...  # pragma: no cover
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,49 +61,98 @@ class RequestFigures:
 
 
 @dataclass(slots=True)
+class PageShare:
+    """What would have been reused at one page size.
+
+    Attributes:
+        cached_tokens: as agentcache counts, which copies the equal beginning of one more page.
+        whole_page_tokens: in a cache that reuses whole pages only.
+        forgotten_pages: let go because the index was full: then a cache that keeps everything would have reused more.
+    """
+
+    page_size: int
+    cached_tokens: int = 0
+    whole_page_tokens: int = 0
+    forgotten_pages: int = 0
+
+
+@dataclass(slots=True)
 class Report:
     """Everything that a run found.
 
     Attributes:
-        findings: by file, record and token.
-        requests: one entry a readable request, in order.
+        findings: of the selected rules, by file, record and token.
+        requests: one entry a readable request, in order; empty when they were not to be kept.
+        count: readable requests.
+        shares: one entry a page size, in the order given.
         unreadable: how many records could not be read.
+        legitimate: tokens that legitimate changes (compactions) cost, by code, whether selected or not.
+        ignored: what records asked not to be told of: file, record and code or beginning of one -> whether there was any.
     """
 
     findings: list[Finding]
     requests: list[RequestFigures]
+    count: int
     sessions: int
     unreadable: int
-
-    @property
-    def prompt_tokens(self) -> int:
-        return sum(request.prompt_tokens for request in self.requests)
+    prompt_tokens: int
+    shares: tuple[PageShare, ...]
+    legitimate: dict[str, int] = field(default_factory=dict)
+    ignored: dict[tuple[str, int, str], bool] = field(default_factory=dict)
 
     @property
     def cached_tokens(self) -> int:
-        return sum(request.cached_tokens for request in self.requests)
+        return self.shares[0].cached_tokens
 
 
 class Linter:
     """Takes records one by one; ``report()`` at the end.
 
+    All rules look at every request, whatever is selected: a defect that is not to be told still hides what is behind it.
+
     Args:
         maker: renders requests.
-        rules: the rules that judge.
-        page_size: tokens a page.
+        rules: those whose findings are reported.
+        page_sizes: tokens a page; findings are at the first.
+        keep_requests: keep figures of each request; a hundred thousand take some 20 MB.
+        max_tokens: tokens that each index remembers.
+        repairs: hears of every defect that is found.
     """
 
-    def __init__(self, maker: PromptMaker, rules: Sequence[Rule], page_size: int) -> None:
+    def __init__(
+        self,
+        maker: PromptMaker,
+        rules: Sequence[Rule],
+        page_sizes: Sequence[int] | int,
+        *,
+        keep_requests: bool = True,
+        max_tokens: int = MAX_TOKENS,
+        repairs: Repairs | None = None,
+    ) -> None:
+        sizes = (page_sizes,) if isinstance(page_sizes, int) else tuple(page_sizes)
         self._maker = maker
-        self._rules = rules
-        self._page_size = page_size
-        self._actual = PrefixIndex(page_size)
-        self._mended = PrefixIndex(page_size)
+        self._rules = frozenset(rule.code for rule in rules)
+        self._judges = rules
+        self._explainers = sorted((rule for rule in RULES if rule.explain), key=lambda rule: rule.precedence)
+        self._inspectors = [rule for rule in RULES if rule.inspect]
+        self._keep_requests = keep_requests
+        self._repairs = repairs
+        self._actual = PrefixIndex(sizes[0], max_tokens)
+        self._mended = PrefixIndex(sizes[0], max_tokens)
+        self._others = [PrefixIndex(size, max_tokens) for size in sizes[1:]]
+        self._shares = tuple(PageShare(size) for size in sizes)
         self._sessions = SessionBook()
-        self._share_points = SharePoints(page_size)
-        self._tallies = Tallies(page_size)
+        self._families = Families()
+        self._share_points = SharePoints(sizes[0])
+        self._tallies = Tallies(sizes[0])
+        self._heads: OrderedDict[int, list[Account]] = OrderedDict()
+        self._files: dict[str, int] = {}
         self._requests: list[RequestFigures] = []
+        self._count = 0
+        self._prompt_tokens = 0
         self._unreadable: list[Unreadable] = []
+        self._num_unreadable = 0
+        self._ignored: dict[tuple[str, int, str], bool] = {}
 
     def add_all(self, records: Iterable[Record | Unreadable]) -> None:
         for record in records:
@@ -93,40 +160,103 @@ class Linter:
 
     def add(self, record: Record | Unreadable) -> None:
         """Take the next request of the workload."""
+        self._files.setdefault(record.file, len(self._files))
         if isinstance(record, Unreadable):
-            self._unreadable.append(record)
+            self._refuse(record)
             return
         try:
             prompt = self._maker.make(record)
-        except ChatTemplateError as error:
-            self._unreadable.append(Unreadable(record.file, record.line, f"the chat template refuses it: {error}"))
+        except RequestError as error:
+            self._refuse(Unreadable(record.file, record.line, f"the chat template refuses it: {error}"))
             return
-        session = self._sessions.assign(record)
+        self._ignored.update(dict.fromkeys(((record.file, record.line, code) for code in record.ignored), False))
         reuse = self._actual.match(prompt.tokens)
+        session = self._sessions.assign(record, self._continued(prompt, reuse))
+        if session.last is not None:
+            prompt = replace(prompt, first_new=_common(session.last, prompt))
+        self._count_in(prompt, session, reuse)
         found = self._mend(prompt, session)
         mended = found[-1].mended if found else prompt
         self._charge(prompt, session, reuse.tokens, found)
-        self._suspect(prompt, session)
-        if session.last is None:
-            self._compare_sessions(prompt, session, None if found else reuse.owner)
-        self._requests.append(RequestFigures(record.file, record.line, session.label, len(prompt.tokens), reuse.tokens))
-        self._actual.publish(prompt.tokens, session.number)
-        self._mended.publish(mended.tokens, session.number)
-        self._sessions.keep(session, prompt, mended)
+        self._inspect(prompt, session)
+        self._compare_sessions(prompt, session, None if found else reuse.owner)
+        self._keep(prompt, mended, session)
 
     def report(self) -> Report:
-        findings = [
-            *self._tallies.findings(),
-            *self._share_points.findings(self._rules),
-        ]
-        if ac903_unreadable.RULE in self._rules:
-            findings += [ac903_unreadable.report(record) for record in self._unreadable]
-        files = {request.file: None for request in self._requests}
-        order = {file: index for index, file in enumerate(files)}
+        findings = [*self._tallies.findings(), *self._share_points.findings(self._judges)]
+        legitimate: dict[str, int] = {}
+        for finding in findings:
+            if finding.verdict == "legitimate":
+                legitimate[finding.code] = legitimate.get(finding.code, 0) + (finding.tokens_lost or 0)
+        findings += [ac903_unreadable.report(record) for record in self._unreadable]
+        if (more := self._num_unreadable - len(self._unreadable)) and self._unreadable:
+            last = self._unreadable[-1]
+            findings.append(ac903_unreadable.report(replace(last, reason=f"{more:,} more records cannot be read")))
+        findings = [finding for finding in findings if finding.code in self._rules]
         findings.sort(
-            key=lambda f: (order.get(f.location.file, -1), f.location.record or 0, f.location.token or 0, f.code)
+            key=lambda f: (self._files.get(f.location.file, -1), f.location.record or 0, f.location.token or 0, f.code)
         )
-        return Report(findings, self._requests, self._sessions.count, len(self._unreadable))
+        for share, index in zip(self._shares, (self._actual, *self._others), strict=True):
+            share.forgotten_pages = index.forgotten
+        return Report(
+            findings,
+            self._requests,
+            self._count,
+            self._sessions.count,
+            self._num_unreadable,
+            self._prompt_tokens,
+            self._shares,
+            legitimate,
+            self._ignored,
+        )
+
+    def _refuse(self, record: Unreadable) -> None:
+        self._num_unreadable += 1
+        if len(self._unreadable) < _MOST_UNREADABLE:
+            self._unreadable.append(record)
+
+    # -- what a warm cache would serve ----------------------------------------------------------------------------
+
+    def _count_in(self, prompt: Prompt, session: Session, reuse: Reuse) -> None:
+        record = prompt.record
+        self._count += 1
+        self._prompt_tokens += len(prompt.tokens)
+        if self._keep_requests:
+            figures = RequestFigures(record.file, record.line, session.label, len(prompt.tokens), reuse.tokens)
+            self._requests.append(figures)
+        self._shares[0].cached_tokens += reuse.tokens
+        self._shares[0].whole_page_tokens += reuse.whole
+
+    def _keep(self, prompt: Prompt, mended: Prompt, session: Session) -> None:
+        """What the cache holds from now on, the reply included where the file says it."""
+        answer = self._maker.answer(prompt)
+        held = prompt if answer is None else answer
+        self._actual.publish(prompt.tokens, session.number)
+        self._actual.publish(held.tokens, session.number)
+        for index, share in zip(self._others, self._shares[1:], strict=True):
+            tokens = self._maker.cut(prompt, index.page_size)
+            found = index.match(tokens)
+            share.cached_tokens += found.tokens
+            share.whole_page_tokens += found.whole
+            index.publish(self._maker.cut(held, index.page_size), session.number)
+        mended_answer = answer
+        if mended is not prompt:
+            mended_answer = self._maker.answer(mended)
+            self._mended.publish((mended_answer or mended).tokens, session.number)
+        if session.last is None:
+            self._families.add(_sketch(mended), session.number)
+        self._sessions.keep(session, prompt, mended, mended_answer)
+
+    def _match(self, prompt: Prompt) -> Reuse:
+        """What it finds among the requests as they are and as they should have been."""
+        return max(self._mended.match(prompt.tokens), self._actual.match(prompt.tokens), key=lambda reuse: reuse.tokens)
+
+    def _continued(self, prompt: Prompt, reuse: Reuse) -> Session | None:
+        """The session whose latest prompt this one begins with."""
+        session = self._sessions.get(reuse.owner)
+        if session is None or session.last is None or not prompt.text.startswith(session.last.text):
+            return None
+        return session
 
     # -- defects that make two requests part ----------------------------------------------------------------------
 
@@ -139,75 +269,162 @@ class Linter:
             if explained is None:
                 break
             found.append(explained)
+            if isinstance(explained.cause.edit, NoEdit):
+                break  # nothing in the request would bring the rest back
         return found
 
     def _explain_next(self, prompt: Prompt, session: Session, found: list[Explained]) -> Explained | None:
-        known = {(explained.rule.code, explained.cause.place) for explained in found}
-        edits = [explained.cause.edit for explained in found]
+        known = {explained.account for explained in found}
         for other, parting in self._partings(prompt, session):
-            rule, cause = self._explain(parting)
-            if rule is None or cause is None or (rule.code, cause.place) in known:
-                continue
-            if (mended := self._apply(prompt, cause.edit)) is not None:
+            for rule in self._explainers:
+                cause = rule.explain(parting) if rule.explain is not None else None
+                if cause is None or (rule.code, cause.place) in known:
+                    continue
+                mended = self._apply(prompt, cause)
+                if mended is None:
+                    continue
+                edits = [explained.cause for explained in found]
                 token = None if edits else parting.token
                 earlier = parting.earlier.record.reference
-                return Explained(rule, cause, earlier, other.number, _char_before(cause, edits), token, mended)
+                char = _char_before(cause, edits)
+                return Explained(rule, cause, earlier, other.number, char, token, prompt, mended)
         return None
 
     def _partings(self, prompt: Prompt, session: Session) -> Iterator[tuple[Session, Parting]]:
-        """Where it parts from the session's last request, and from the request that shares most with it."""
+        """Where it parts from the session's last request (and reply), from the request that shares most with it, and, when
+        it begins a session, from those that begin most like it."""
+        if session.answered is not None and (parting := part(session.answered, prompt, session.number, replay=True)):
+            yield session, parting
         if session.mended is not None and (parting := part(session.mended, prompt, session.number)):
             yield session, parting
-        best = self._sessions.get(self._mended.match(prompt.tokens).owner)
-        if best is None or best is session or best.mended is None:
-            return
-        if parting := part(best.mended, prompt, None):
-            yield best, parting
+        numbers = [self._match(prompt).owner]
+        if session.last is None:
+            numbers += self._families.find(_sketch(prompt), session.number)[:_FAMILY]
+        for number in dict.fromkeys(numbers):
+            other = self._sessions.get(number)
+            if other is None or other is session or other.mended is None:
+                continue
+            if parting := part(other.mended, prompt, None):
+                yield other, parting
 
-    def _explain(self, parting: Parting) -> tuple[Rule, Cause] | tuple[None, None]:
-        for rule in self._rules:
-            if rule.explain is not None and (cause := rule.explain(parting)) is not None:
-                return rule, cause
-        return None, None
-
-    def _apply(self, prompt: Prompt, edit: TextEdit) -> Prompt | None:
-        """``prompt`` with ``edit`` made in its record, rendered again."""
-        start, end = prompt.string_offset(edit.leaf, edit.start), prompt.string_offset(edit.leaf, edit.end)
-        if start is None or end is None:
+    def _apply(self, prompt: Prompt, cause: Cause) -> Prompt | None:
+        """``prompt`` with the edit made in its record, rendered again; ``None`` when that changes nothing."""
+        edit = cause.edit
+        if isinstance(edit, NoEdit):
+            return prompt
+        body = edit.body if isinstance(edit, BodyEdit) else _edited(prompt, edit)
+        if body is None:
             return None
-        record = prompt.record
-        old = string_at(record.body, edit.leaf.keys)
-        body = replace_at(record.body, edit.leaf.keys, old[:start] + edit.content + old[end:])
-        return self._maker.make(replace(record, body=body))
+        try:
+            mended = self._maker.make(replace(prompt.record, body=body, prompt_ids=None))
+        except RequestError:
+            return None
+        same = mended.text == prompt.text and mended.tokens.packed() == prompt.tokens.packed()
+        if same and mended.tokens.root == prompt.tokens.root:
+            return None
+        return replace(mended, first_new=prompt.first_new)
 
     def _charge(self, prompt: Prompt, session: Session, reused: int, found: list[Explained]) -> None:
         """Write what each defect adds to the loss to its account."""
         for explained in found:
-            now = self._mended.match(explained.mended.tokens).tokens
-            self._tallies.confirm(explained, prompt, session, max(0, now - reused))
-            reused = max(reused, now)
+            edit = explained.cause.edit
+            if isinstance(edit, NoEdit):
+                lost = edit.tokens_lost
+            else:
+                now = self._match(explained.mended).tokens
+                lost = max(0, now - reused)
+                reused = max(reused, now)
+            if self._is_ignored(prompt.record, explained.rule.code):
+                continue
+            self._tallies.confirm(explained, prompt, session, lost)
+            if self._repairs is not None:
+                self._repairs.note(explained, lost)
 
-    def _suspect(self, prompt: Prompt, session: Session) -> None:
-        for rule in self._rules:
-            if rule.suspect is not None:
-                for suspicion in rule.suspect(prompt):
-                    self._tallies.suspect(rule, suspicion, prompt, session)
+    def _is_ignored(self, record: Record, code: str) -> bool:
+        for prefix in record.ignored:
+            if code.startswith(prefix):
+                self._ignored[record.file, record.line, prefix] = True
+                return True
+        return False
+
+    def _inspect(self, prompt: Prompt, session: Session) -> None:
+        """Let the rules look at what is new in the request."""
+        head = _head_of(prompt)
+        accounts = self._heads.pop(head, None)
+        if accounts is not None:
+            self._tallies.repeat(accounts, session)
+        seen: list[Account] = []
+        for rule in self._inspectors:
+            if rule.inspect is None or (accounts is not None and rule.looks_at == "head"):
+                continue
+            for observation in rule.inspect(prompt):
+                if not self._is_ignored(prompt.record, rule.code):
+                    account = self._tallies.observe(rule, observation, prompt, session)
+                    seen += [account] if rule.looks_at == "head" else []
+        self._heads[head] = seen if accounts is None else accounts
+        if len(self._heads) > _KNOWN_HEADS:
+            self._heads.popitem(last=False)
 
     # -- where sessions part --------------------------------------------------------------------------------------
 
     def _compare_sessions(self, prompt: Prompt, session: Session, owner: int | None) -> None:
-        """Note where a session's first request parts from the session that shares most with it, ``owner``."""
+        """Note where a session's first request parts from the session that shares most with it, ``owner``, and where a
+        later one parts from what was said before it."""
         other = self._sessions.get(owner)
+        if session.last is not None:
+            if other is session and (parting := part(session.last, prompt, session.number)) is not None:
+                self._share_points.add_fork(prompt, session, parting)
+            return
         parting = None
         if other is not None and other is not session and other.last is not None:
             parting = part(other.last, prompt, None)
         self._share_points.add(prompt, session, other, parting)
 
 
-def _char_before(cause: Cause, edits: Sequence[TextEdit]) -> int:
-    """The cause's character, in the string as it was before ``edits``."""
+def _edited(prompt: Prompt, edit: TextEdit) -> Body | None:
+    """The body with the text of a rendered string replaced; ``None`` where the template changed the string."""
+    start, end = prompt.string_offset(edit.leaf, edit.start), prompt.string_offset(edit.leaf, edit.end)
+    if start is None or end is None:
+        return None
+    body = prompt.record.body
+    old = string_at(body, edit.leaf.keys)
+    changed: Body = replace_at(body, edit.leaf.keys, old[:start] + edit.content + old[end:])
+    return changed
+
+
+def _char_before(cause: Cause, causes: Sequence[Cause]) -> int | None:
+    """The cause's character, in the string as it was before the edits of ``causes``."""
     char = cause.char
-    for edit in reversed(edits):
-        if edit.leaf.keys == cause.edit.leaf.keys and char >= edit.start + len(edit.content):
+    if char is None or not isinstance(cause.edit, TextEdit):
+        return char
+    for earlier in reversed(causes):
+        edit = earlier.edit
+        if (
+            isinstance(edit, TextEdit)
+            and edit.leaf.keys == cause.edit.leaf.keys
+            and char >= edit.start + len(edit.content)
+        ):
             char -= len(edit.content) - (edit.end - edit.start)
     return char
+
+
+def _common(earlier: Prompt, later: Prompt) -> int:
+    """How many messages both begin with."""
+    pairs = zip(earlier.digests, later.digests, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(earlier.digests), len(later.digests)))
+
+
+def _head_of(prompt: Prompt) -> int:
+    """A hash of what is meant to be the same for many requests."""
+    parts = [string.value for string in strings_of(prompt.record.body) if string.role in SHARED_ROLES]
+    text = "\0".join((prompt.record.dialect, *parts))
+    if prompt.record.dialect == "prompt":
+        text += prompt.record.file
+    return xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def _sketch(prompt: Prompt) -> frozenset[int]:
+    """Of the system text, the tools and the first thing that is said."""
+    strings = [string for string in strings_of(prompt.record.body) if string.role in SHARED_ROLES]
+    first = next((string for string in strings_of(prompt.record.body) if string.role not in SHARED_ROLES), None)
+    return sketch_of("\n".join(string.value for string in (*strings, *((first,) if first else ()))))

@@ -9,6 +9,9 @@ from agentcache.cache.hashing import namespace_root, pack_tokens, page_key
 from agentcache.cache.prefix_tree import Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
 
+MAX_TOKENS = 8_000_000
+"""Tokens that an index keeps; their pages take about 0.4 GB of memory at 16 tokens a page."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
@@ -18,22 +21,31 @@ class Reuse:
         tokens: prompt tokens that need no computing: whole pages, then the equal beginning of one more page; at least
             one token is always computed.
         owner: who last published the deepest page that was found, or ``None`` when nothing was.
+        whole: what a cache finds that has whole pages only.
     """
 
     tokens: int
     owner: int | None
+    whole: int = 0
 
 
 class PrefixIndex:
-    """A prefix tree that never evicts and holds no keys or values, only who published what.
+    """A prefix tree that holds no keys or values, only who published what.
 
     The partly filled last page of a prompt is published too, as the server does: what goes on where it ends reuses it.
     Memory grows with the pages that differ, not with the prompts: a growing chat adds what is new in each turn.
+
+    Args:
+        page_size: tokens a page.
+        max_tokens: how many tokens are kept; beyond that what was used longest ago goes, as on a server of that size.
     """
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, max_tokens: int = MAX_TOKENS) -> None:
         self.page_size = page_size
+        self.forgotten = 0
+        """Pages that were let go to stay within ``max_tokens``."""
         self._tree = PrefixTree(page_size)
+        self._most = max(1, max_tokens // page_size)
 
     def match(self, tokens: PagedTokens) -> Reuse:
         """What ``tokens`` would find.  Changes nothing."""
@@ -42,7 +54,8 @@ class PrefixIndex:
         found = match.pages[-1] if match.pages else None
         if match.partial is not None and match.partial_tokens:
             found = match.partial.page
-        return Reuse(max(0, min(match.tokens(self.page_size), total - 1)), found)
+        whole = len(match.pages) * self.page_size
+        return Reuse(max(0, min(match.tokens(self.page_size), total - 1)), found, max(0, min(whole, total - 1)))
 
     def publish(self, tokens: PagedTokens, owner: int) -> None:
         """``owner`` (a number from 0) has computed ``tokens``."""
@@ -63,6 +76,16 @@ class PrefixIndex:
             leaf = self._tree.insert(node, page_key(node.key, tail), tail, owner, output=False)
             if leaf is not None:
                 self._drop_superseded(leaf)
+                node = leaf
+        self._use(node)
+
+    def _use(self, node: Node) -> None:
+        """``node`` is the end of the latest prompt; the oldest ones make room."""
+        if node.has_page:
+            self._tree.hold(node)
+            self._tree.release(node)
+        while len(self._tree) > self._most and self._tree.evict() is not None:
+            self.forgotten += 1
 
     def _drop_superseded(self, node: Node) -> None:
         if (shorter := self._tree.superseded(node)) is not None:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
+
+from xxhash import xxh3_64_intdigest
 
 from agentcache.cache.hashing import namespace_root
 from agentcache.cache.tokens import PagedTokens
-from agentcache.chat.renderer import ChatRenderer, RenderedPrompt
-from agentcache.lint.leaves import Body, Leaf, locate, offset_in, string_at
-from agentcache.lint.records import Record
+from agentcache.chat.detokenizer import TextStream
+from agentcache.chat.messages import Message, normalize_messages
+from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.text import common_length
+from agentcache.chat.tokenizer import Tokenizer
+from agentcache.errors import ChatTemplateError
+from agentcache.lint.leaves import Leaf, locate, offset_in, string_at
+from agentcache.lint.records import Body, Keys, Record
 
 SHARED_ROLES = frozenset({"system", "developer", "tools"})
 """Who writes the parts of a prompt that are meant to be the same for many requests."""
+SETTINGS = ("model", "cache_salt", "adapter")
+"""Fields that give a prompt a namespace of its own."""
+_ADAPTERS = ("adapter", "lora", "lora_name", "lora_request")
+_ROOT = b"lint"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,25 +37,66 @@ class Prompt:
     """One rendered request.
 
     Attributes:
-        tokens: its ids, cut into pages under the root of its model and salt.
-        starts: first character of each token in ``text``.
-        render_text: renders a body to text as this one was.
+        tokens: its ids, cut into pages under the root of its model, salt and adapter.
+        start_of: first character of each token in ``text``.
+        maker: what rendered it.
+        first_new: messages before this index stood in its session's last request.
+        answered: the reply that is its last message is known as it was generated.
     """
 
     record: Record
     text: str
     tokens: PagedTokens
-    starts: array[int]
-    render_text: Callable[[Body], str] = field(repr=False)
+    start_of: Callable[[int], int] = field(repr=False)
+    maker: PromptMaker = field(repr=False)
+    first_new: int = 0
+    answered: bool = False
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.maker.tokenizer
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """In the one shape of ``chat.messages``; none for a raw prompt."""
+        given = self.record.body.get("messages")
+        return tuple(normalize_messages(given)) if given else ()
+
+    @cached_property
+    def digests(self) -> tuple[int, ...]:
+        """A hash of each message; equal for messages that say the same."""
+        return tuple(digest_of(message) for message in self.messages)
+
+    @cached_property
+    def tools_text(self) -> str:
+        """The tools as JSON, keys in their order; empty without any."""
+        tools = self.record.body.get("tools")
+        return json.dumps(tools, ensure_ascii=False) if tools else ""
+
+    @cached_property
+    def settings(self) -> Mapping[str, str | None]:
+        """What the namespace depends on, and ``options``: the variables that the template is given."""
+        return settings_of(self.record.body)
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         """Which characters of ``text`` came from which string of the record, in order; costs one more rendering."""
-        return locate(self.record.body, self.record.prefix, self.text, self.render_text)
+        return locate(self.record.body, self.text, self.maker.render_text)
+
+    @cached_property
+    def history_end(self) -> int:
+        """Characters of ``text`` before the generation prompt."""
+        if self.record.body.get("add_generation_prompt") is False or not self.messages:
+            return len(self.text)
+        try:
+            closed = self.maker.render_text({**self.record.body, "add_generation_prompt": False})
+        except ChatTemplateError:
+            return len(self.text)
+        return common_length(closed, self.text)
 
     def token_at(self, char: int) -> int:
         """The token that character ``char`` of the text lies in."""
-        return max(0, bisect_right(self.starts, char) - 1)
+        return max(0, bisect_right(range(len(self.tokens)), char, key=self.start_of) - 1)
 
     def leaf_at(self, char: int) -> Leaf | None:
         """The string that character ``char`` belongs to, the place just behind its last character included."""
@@ -51,8 +105,9 @@ class Prompt:
             return self.leaves[index]
         return None
 
-    def leaf(self, path: str) -> Leaf | None:
-        return next((leaf for leaf in self.leaves if leaf.path == path), None)
+    def leaf_of(self, keys: Keys) -> Leaf | None:
+        """The string of these keys, where it was rendered."""
+        return next((leaf for leaf in self.leaves if leaf.keys == keys), None)
 
     def text_of(self, leaf: Leaf) -> str:
         """The string as it was rendered (a tool's may be escaped)."""
@@ -61,6 +116,10 @@ class Prompt:
     def string_offset(self, leaf: Leaf, offset: int) -> int | None:
         """Where character ``offset`` of the rendered string is in the record's; ``None`` when the template changed it."""
         return offset_in(string_at(self.record.body, leaf.keys), self.text_of(leaf), leaf.skipped, offset)
+
+    def path(self, keys: Keys) -> str:
+        """Where the file has it, in words for people."""
+        return self.record.places.find(keys).path
 
 
 class PromptMaker:
@@ -75,33 +134,135 @@ class PromptMaker:
         self._renderer = renderer
         self._page_size = page_size
 
+    @property
+    def renderer(self) -> ChatRenderer:
+        return self._renderer
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._renderer.tokenizer
+
     def make(self, record: Record) -> Prompt:
         """Render ``record``.
 
         Raises:
             ChatTemplateError: the template refuses its messages.
         """
-        rendered = self._render(record.body)
         body = record.body
-        root = namespace_root(_text(body.get("model")), _text(body.get("cache_salt")))
-        return Prompt(
-            record=record,
-            text=rendered.text,
-            tokens=PagedTokens(rendered.token_ids, self._page_size, root),
-            starts=array("I", (start for start, _ in rendered.offsets)),
-            render_text=self._render_text,
-        )
-
-    def _render(self, body: Body) -> RenderedPrompt:
-        return self._renderer.render(
+        root = _root_of(body)
+        if "messages" not in body:
+            return self._raw(record, root)
+        rendered = self._renderer.render_text(
             body["messages"],
             tools=body.get("tools") or None,
             add_generation_prompt=body.get("add_generation_prompt") is not False,
             template_kwargs=body.get("chat_template_kwargs"),
+            root=_ROOT,
         )
+        encoded = rendered.encoded()
+        if record.prompt_ids is not None and array("I", record.prompt_ids) != encoded.ids:
+            return self._of_ids(record, record.prompt_ids, root)
+        return Prompt(record, rendered.text, PagedTokens(encoded.ids, self._page_size, root), encoded.start, self)
 
-    def _render_text(self, body: Body) -> str:
-        return self._render(body).text
+    def answer(self, prompt: Prompt) -> Prompt | None:
+        """``prompt`` with its reply behind it as it was generated; ``None`` when the file does not say it.
+
+        Where ids were recorded, the tokens are those; the text is what the template makes of the reply.
+        """
+        reply = prompt.record.reply
+        if reply is None or not prompt.messages:
+            return None
+        record = prompt.record
+        ids = None
+        if reply.token_ids is not None:
+            ids = [*prompt.tokens[0 : len(prompt.tokens)], *reply.token_ids]
+        if reply.message is None:
+            if ids is None:
+                return None
+            return replace(self._of_ids(replace(record, prompt_ids=ids), ids, prompt.tokens.root), answered=True)
+        body = {
+            **record.body,
+            "messages": [*record.body["messages"], reply.message],
+            "add_generation_prompt": False,
+        }
+        try:
+            made = self.make(replace(record, body=body, prompt_ids=None))
+        except ChatTemplateError:
+            return None
+        if ids is not None and made.text.startswith(prompt.text):
+            made = replace(made, tokens=PagedTokens(ids, self._page_size, prompt.tokens.root))
+        return replace(made, answered=True)
+
+    def render_text(self, body: Body) -> str:
+        """The text alone.
+
+        Raises:
+            ChatTemplateError: the template refuses its messages.
+        """
+        if "messages" not in body:
+            return str(body["prompt"])
+        return self._renderer.render_text(
+            body["messages"],
+            tools=body.get("tools") or None,
+            add_generation_prompt=body.get("add_generation_prompt") is not False,
+            template_kwargs=body.get("chat_template_kwargs"),
+        ).text
+
+    def cut(self, prompt: Prompt, page_size: int) -> PagedTokens:
+        """Its tokens in pages of another size."""
+        return PagedTokens(prompt.tokens[0 : len(prompt.tokens)], page_size, prompt.tokens.root)
+
+    def _raw(self, record: Record, root: bytes) -> Prompt:
+        ids = record.prompt_ids
+        text = record.body.get("prompt")
+        if ids is None and isinstance(text, str):
+            encoded, offsets = self.tokenizer.encode_with_offsets(text)
+            whole = self.tokenizer.encode_prompt(text)
+            more = len(whole) - len(encoded)  # what the tokenizer puts before every prompt
+            starts = array("I", [0] * more + [start for start, _ in offsets])
+            return Prompt(record, text, PagedTokens(whole, self._page_size, root), starts.__getitem__, self)
+        return self._of_ids(record, ids or (), root)
+
+    def _of_ids(self, record: Record, ids: Sequence[int], root: bytes) -> Prompt:
+        stream = TextStream(self.tokenizer, skip_special_tokens=False)
+        pieces = [stream.push(token).text for token in ids]
+        text = "".join(pieces) + stream.flush()
+        starts = array("I", accumulate(map(len, pieces[:-1]), initial=0))
+        return Prompt(record, text, PagedTokens(ids, self._page_size, root), starts.__getitem__, self)
+
+
+def settings_of(body: Body) -> Mapping[str, str | None]:
+    """The settings of a request that make a cache its own, or that a template may print."""
+    options = body.get("chat_template_kwargs")
+    return {
+        "model": _text(body.get("model")),
+        "cache_salt": _text(body.get("cache_salt")),
+        "adapter": adapter_of(body),
+        "options": json.dumps(options, sort_keys=True, default=str) if options else None,
+    }
+
+
+def adapter_of(body: Body) -> str | None:
+    """The adapter that the request asks for in a field of its own."""
+    for name in _ADAPTERS:
+        value = body.get(name)
+        if isinstance(value, Mapping):
+            value = value.get("lora_name") or value.get("name")
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _root_of(body: Body) -> bytes:
+    adapter = adapter_of(body)
+    parts = (_text(body.get("model")), _text(body.get("cache_salt")))
+    return namespace_root(*parts) if adapter is None else namespace_root(*parts, adapter)
+
+
+def digest_of(value: Any) -> int:
+    """A hash of what JSON makes of ``value``, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
 def _text(value: Any) -> str | None:

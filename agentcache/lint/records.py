@@ -1,14 +1,81 @@
-"""Reads OpenAI chat requests, one JSON object a line, without holding more than a line of the file."""
+"""What readers hand to the linter: requests, each as a chat completion's body, whatever API and file it came from.
+
+::
+
+    file ── reader ──► Record(body as a chat completion, places) ──► Linter ──► findings at places of the file
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-_WRAPPERS = ("body", "request")
-"""Batch files keep the request under ``body``, some trace writers under ``request``."""
+Body: TypeAlias = Mapping[str, Any]
+Keys: TypeAlias = "tuple[str | int, ...]"
+
+
+class Place(NamedTuple):
+    """A place of a record as the file has it.
+
+    Attributes:
+        path: JSON path, such as ``messages[0].content`` or ``body.system[1].text``.
+        char: character of the string at ``path``, from 0; ``None`` where the place is no string or is not known so finely.
+    """
+
+    path: str
+    char: int | None = None
+
+
+class Places(Protocol):
+    """Where the parts of ``Record.body`` stand in the file."""
+
+    def find(self, keys: Keys, char: int | None = None) -> Place:
+        """
+        Args:
+            keys: keys and indices into the body; for what has no place of its own, the nearest thing around it is found.
+            char: character of the string there.
+        """
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True, slots=True)
+class PlainPlaces:
+    """The body is a part of the file's record as it is.
+
+    Attributes:
+        prefix: what stands before its paths: empty, or ``body.``.
+    """
+
+    prefix: str = ""
+
+    def find(self, keys: Keys, char: int | None = None) -> Place:
+        return Place(path_of(keys, self.prefix), char)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What was answered to a request, where the file says it.
+
+    Attributes:
+        message: the reply in the shape of a chat message, as it was generated; ``None`` when only its ids are known.
+        token_ids: as they were drawn, the end token left out; ``None`` when the file does not say.
+    """
+
+    message: Mapping[str, Any] | None = None
+    token_ids: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the server reported for a request.
+
+    Attributes:
+        prompt_tokens, cached_tokens: ``None`` where it did not say.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +84,32 @@ class Record:
 
     Attributes:
         file: name of the file, ``-`` for standard input.
-        line: line of the file, from 1.
-        body: the request body.
-        prefix: where the body lies in the line's object: empty, or ``body.``.
+        line: which one it is, from 1: line of a JSONL file, entry of an archive, first line of a transcript's turn.
+        body: as a chat completion: ``messages``, ``tools``, ``tool_choice``, ``response_format``, ``chat_template_kwargs``,
+            ``model``, ``cache_salt``, ``add_generation_prompt``, … with the same meaning as on the server's route.
+        places: where its parts stand in the file.
+        session: name of its session, where file or body says it; requests of other names are never its session's.
+        scope: keeps requests apart that say different ones (``prompt_cache_key``, ``user``), without naming a session.
+        prompt_ids: the prompt's token ids where the file has them: then nothing is tokenised.
+        reply: what was answered; ``None`` when the file does not say.
+        usage: what was reported about the answer; ``None`` when there is no answer in the file.
+        source: the record's own JSON, for fixes; ``None`` where there is nothing that could be written back.
+        dialect: which API the request was written for: ``chat``, ``responses``, ``anthropic``, ``completions``, ``prompt``.
+        ignored: codes (or their beginnings) that the record itself asks not to be told of -> the reason it gives.
     """
 
     file: str
     line: int
-    body: Mapping[str, Any]
-    prefix: str = ""
+    body: Body
+    places: Places = PlainPlaces()
+    session: str | None = None
+    scope: str | None = None
+    prompt_ids: Sequence[int] | None = None
+    reply: Reply | None = None
+    usage: Usage | None = None
+    source: Mapping[str, Any] | None = None
+    dialect: str = "chat"
+    ignored: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reference(self) -> str:
@@ -34,80 +118,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line that is no chat request, and why."""
+    """A record that is no request, and why."""
 
     file: str
     line: int
     reason: str
 
 
-def read_records(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
-    """Every line of ``stream`` that is not blank, as a request or as the reason why it is none.
-
-    Raises:
-        OSError: the file cannot be read on.
-    """
-    for number, raw in enumerate(stream, start=1):
-        line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-        if line.strip():
-            yield _read_line(line, file, number)
-
-
-def _read_line(raw: bytes, file: str, number: int) -> Record | Unreadable:
-    try:
-        value = json.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        return Unreadable(
-            file, number, f"not UTF-8: byte {raw[error.start]:#04x} at byte {error.start + 1} of the line"
-        )
-    except json.JSONDecodeError as error:
-        return Unreadable(
-            file, number, f"not valid JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}"
-        )
-    except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
-        return Unreadable(file, number, f"not readable as JSON: {error}")
-    if not isinstance(value, dict):
-        return Unreadable(file, number, f"got {_kind(value)}, expected a JSON object with messages")
-    prefix = ""
-    if "messages" not in value:
-        for name in _WRAPPERS:
-            if isinstance(value.get(name), dict):
-                value, prefix = value[name], f"{name}."
-                break
-    if fault := _fault(value, prefix):
-        return Unreadable(file, number, fault)
-    return Record(file, number, value, prefix)
-
-
-def _fault(body: Mapping[str, Any], prefix: str) -> str | None:
-    if "messages" not in body:
-        return f"{prefix}messages is missing: expected the body of an OpenAI chat request"
-    messages = body["messages"]
-    if not isinstance(messages, list) or not messages:
-        return f"{prefix}messages: got {_kind(messages)}, expected a list with at least one message"
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            got = "an object without a role" if isinstance(message, dict) else _kind(message)
-            return f"{prefix}messages[{index}]: got {got}, expected an object with a role"
-        content = message.get("content")
-        if content is not None and not isinstance(content, (str, list)):
-            return (
-                f"{prefix}messages[{index}].content: got {_kind(content)}, expected a string, a list of parts or null"
-            )
-    tools = body.get("tools")
-    if tools is not None and not isinstance(tools, list):
-        return f"{prefix}tools: got {_kind(tools)}, expected a list"
-    variables = body.get("chat_template_kwargs")
-    if variables is not None and not isinstance(variables, dict):
-        return f"{prefix}chat_template_kwargs: got {_kind(variables)}, expected an object"
-    return None
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    names = {str: "a string", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    empty = "an empty list" if value == [] else None
-    return empty or names[type(value)]
+def path_of(keys: Sequence[str | int], prefix: str = "") -> str:
+    """``messages[0].content`` from ``("messages", 0, "content")``."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return prefix + text.removeprefix(".")

@@ -26,11 +26,16 @@ class _Point:
     compared_to: str
     before: str
     after: str
+    fork: bool = False
     sessions: set[int] = field(default_factory=set)
 
 
+_MOST = 2_000
+"""Share points that are kept; those that were met longest ago go first."""
+
+
 class SharePoints:
-    """Collects share points as sessions begin.
+    """Collects share points as sessions begin, and as conversations branch.
 
     Args:
         page_size: tokens a page.
@@ -47,17 +52,47 @@ class SharePoints:
         if other is not None and parting is not None and (point := self._read(prompt, session, parting)) is not None:
             key = prefix_key(prompt.tokens, point.tokens)
             if key not in self._points:
-                self._points[key] = point
-                self._lengths.add(point.tokens)
+                self._enter(key, point)
                 self._join(key, other.number)
                 # Whoever shares more with the other session shares this much as well.
                 for longer in [known for known in self._of_session[other.number] if known != key]:
                     if self._points[longer].tokens > point.tokens:
                         for number in self._points[longer].sessions:
                             self._join(key, number)
-        for length in self._lengths:
+        for length in list(self._lengths):
             if length <= len(prompt.tokens) and (key := prefix_key(prompt.tokens, length)) in self._points:
                 self._join(key, session.number)
+
+    def add_fork(self, prompt: Prompt, session: Session, parting: Parting) -> None:
+        """A conversation goes on in another way behind ``parting`` than its last request did."""
+        token = parting.token
+        if not any(message["role"] == "assistant" for message in prompt.messages[: parting.alignment.at]):
+            return
+        point = self._read(prompt, session, parting)
+        if point is None or not 0 < token < parting.earlier.token_at(parting.earlier.history_end):
+            return
+        key = prefix_key(prompt.tokens, point.tokens)
+        known = self._points.get(key)
+        if known is None:
+            point.fork = True
+            self._enter(key, point)
+            known = point
+            known.sessions.add(-1)
+        elif not known.fork:
+            return
+        known.sessions.add(-1 - len(known.sessions))  # branches have no numbers of their own
+
+    def _enter(self, key: bytes, point: _Point) -> None:
+        if len(self._points) >= _MOST:
+            oldest, gone = next(iter(self._points.items()))
+            del self._points[oldest]
+            for number in gone.sessions:
+                if oldest in self._of_session.get(number, ()):
+                    self._of_session[number].remove(oldest)
+            if all(other.tokens != gone.tokens for other in self._points.values()):
+                self._lengths.discard(gone.tokens)
+        self._points[key] = point
+        self._lengths.add(point.tokens)
 
     def _join(self, key: bytes, session: int) -> None:
         if session not in self._points[key].sessions:
@@ -69,7 +104,13 @@ class SharePoints:
         found = []
         for point in self._points.values():
             shared = SharePoint(
-                point.tokens, self._page_size, point.path, point.char, point.ends_string, len(point.sessions)
+                point.tokens,
+                self._page_size,
+                point.path,
+                point.char,
+                point.ends_string,
+                len(point.sessions),
+                point.fork,
             )
             for rule in rules:
                 judgement = rule.judge(shared) if rule.judge is not None else None
@@ -116,18 +157,20 @@ class SharePoints:
         last = inside or (shared[-1] if shared else None)
         if last is None or token == 0:
             return None
+        inner = prompt.string_offset(last, min(char, last.end) - last.start)
+        place = prompt.record.places.find(last.keys, inner)
         location = Location(
             file=prompt.record.file,
             record=prompt.record.line,
-            path=last.path,
-            char=prompt.string_offset(last, min(char, last.end) - last.start),
+            path=place.path,
+            char=place.char,
             token=token,
             page=token // self._page_size,
         )
         return _Point(
             tokens=token,
-            path=last.path,
-            char=location.char,
+            path=place.path,
+            char=place.char,
             ends_string=inside is None,
             location=location,
             session=session.label,

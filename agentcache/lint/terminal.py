@@ -48,7 +48,7 @@ def write_statistics(report: Report, console: Console) -> None:
         table.add_row(code, name, f"{count:,}", f"{lost:,}")
     if counts:
         console.print(table)
-    shown = f"{len(report.requests):,} requests, {report.sessions:,} sessions, {report.prompt_tokens:,} prompt tokens, "
+    shown = f"{report.count:,} requests, {report.sessions:,} sessions, {report.prompt_tokens:,} prompt tokens, "
     _print(console, Text(f"{shown}{report.cached_tokens:,} of them served by a warm cache as the prompts are"))
 
 
@@ -118,7 +118,7 @@ def _comparison(finding: Finding) -> list[Text]:
 
 
 def _write_summary(report: Report, console: Console) -> None:
-    requests = _count(len(report.requests), "request")
+    requests = _count(report.count, "request")
     sessions = _count(report.sessions, "session")
     if not report.findings:
         _print(console, Text(f"No findings in {requests} of {sessions}.", "green"))

@@ -10,6 +10,7 @@ from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.lint.leaves import locate, offset_in, replace_at
 from agentcache.lint.prompt import PromptMaker
+from agentcache.lint.readers.dialects import to_record
 from agentcache.lint.records import Record
 from agentcache.lint.sessions import SessionBook
 from agentcache.lint.times import find_times, mask_times
@@ -70,7 +71,9 @@ def test_texts_that_differ_by_a_time_are_equal_when_masked():
 
 def numbers(bodies) -> list[int]:
     book = SessionBook()
-    return [book.assign(Record("x", line, body)).number for line, body in enumerate(bodies, 1)]
+    records = [to_record(body, "x", line) for line, body in enumerate(bodies, 1)]
+    assert all(isinstance(record, Record) for record in records)
+    return [book.assign(record).number for record in records]
 
 
 def test_growing_chats_are_told_apart_even_when_their_turns_alternate():
@@ -132,7 +135,7 @@ def test_every_string_is_located_where_the_template_printed_it(tokenizer_folder)
     }
     maker = PromptMaker(ChatRenderer(Tokenizer.from_folder(tokenizer_folder), CHATML), PAGE)
     prompt = maker.make(Record("x", 1, body))
-    assert [leaf.path for leaf in prompt.leaves] == [
+    assert [prompt.path(leaf.keys) for leaf in prompt.leaves] == [
         "messages[0].content",
         "messages[1].content[0].text",
         "messages[1].content[1].text",
@@ -146,8 +149,8 @@ def test_every_string_is_located_where_the_template_printed_it(tokenizer_folder)
 
 def test_strings_that_a_template_leaves_out_have_no_place():
     body = {"messages": [{"role": "system", "content": "secret"}, {"role": "user", "content": "Hi"}]}
-    [leaf] = locate(body, "", "Hi!", lambda shown: shown["messages"][1]["content"] + "!")
-    assert (leaf.path, leaf.start, leaf.end) == ("messages[1].content", 0, 2)
+    [leaf] = locate(body, "Hi!", lambda shown: shown["messages"][1]["content"] + "!")
+    assert (leaf.keys, leaf.start, leaf.end) == (("messages", 1, "content"), 0, 2)
 
 
 def test_offsets_go_back_through_json_and_trimming():

@@ -1,18 +1,24 @@
-"""The rules, each in a file of its own.  A new rule is a new file and a line here."""
+"""The rules, each in a file of its own: a new rule is a new file ``acNNN_words.py`` with one ``RULE``."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Sequence
 
-from agentcache.lint.rules import ac101_time, ac501_share_point, ac502_below_page, ac903_unreadable
 from agentcache.lint.rules.base import Rule
 
-RULES: tuple[Rule, ...] = (
-    ac101_time.RULE,
-    ac501_share_point.RULE,
-    ac502_below_page.RULE,
-    ac903_unreadable.RULE,
-)
+_ALWAYS = "AC903"
+"""What cannot be read is said whatever was selected, unless it is ignored by name."""
+
+
+def _discovered() -> tuple[Rule, ...]:
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name.startswith("ac"))
+    return tuple(importlib.import_module(f"{__name__}.{name}").RULE for name in names)
+
+
+RULES: tuple[Rule, ...] = _discovered()
+"""By code."""
 
 
 def find_rule(code: str) -> Rule | None:
@@ -20,21 +26,29 @@ def find_rule(code: str) -> Rule | None:
     return next((rule for rule in RULES if rule.code == code.upper()), None)
 
 
-def select_rules(select: Sequence[str], ignore: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules whose code starts with one of ``select`` (all of them when it is empty) and with none of ``ignore``.
+def select_rules(select: Sequence[str], ignore: Sequence[str], extend: Sequence[str] = ()) -> tuple[Rule, ...]:
+    """The rules whose code starts with one of ``select`` and with none of ``ignore``.
 
     Where both name a rule, the longer prefix wins, so that ``--ignore AC5 --select AC501`` keeps AC501.
+
+    Args:
+        select: beginnings of codes; when it is empty, all rules that are not optional.
+        extend: more of them, beside ``select`` or beside all.
 
     Raises:
         ValueError: a prefix that no rule has.
     """
-    for prefix in (*select, *ignore):
-        if not any(rule.code.startswith(prefix.upper()) for rule in RULES):
+    for prefix in (*select, *ignore, *extend):
+        if not prefix or not any(rule.code.startswith(prefix.upper()) for rule in RULES):
             known = ", ".join(rule.code for rule in RULES)
             raise ValueError(f"got {prefix!r}, expected the beginning of a rule's code; this version has {known}")
-    # What cannot be read is said whatever was selected, unless it is ignored by name.
-    chosen = {rule: (*select, "AC") if not select or rule is ac903_unreadable.RULE else select for rule in RULES}
+    chosen = {rule: _prefixes(rule, select, extend) for rule in RULES}
     return tuple(rule for rule, prefixes in chosen.items() if _reach(rule, prefixes) > _reach(rule, ignore))
+
+
+def _prefixes(rule: Rule, select: Sequence[str], extend: Sequence[str]) -> Sequence[str]:
+    by_default = rule.code == _ALWAYS or (not select and not rule.optional)
+    return (*select, *extend, *(("AC",) if by_default else ()))
 
 
 def _reach(rule: Rule, prefixes: Sequence[str]) -> int:

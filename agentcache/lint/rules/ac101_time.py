@@ -11,7 +11,7 @@ from agentcache.lint.finding import Severity
 from agentcache.lint.leaves import Leaf, strings_of
 from agentcache.lint.parting import Parting, excerpt
 from agentcache.lint.prompt import SHARED_ROLES, Prompt
-from agentcache.lint.rules.base import Cause, Rule, Suspicion, TextEdit
+from agentcache.lint.rules.base import Cause, Observation, Rule, TextEdit
 from agentcache.lint.times import Granularity, TimeText, find_times, mask_times
 
 _NOW = re.compile(
@@ -47,11 +47,11 @@ def explain(parting: Parting) -> Cause | None:
         before=excerpt(before, was.start, was.end),
         after=excerpt(after, now.start, now.end),
         message=f"a time to {granularity.words} in {_owner(leaf)} changes from request to request",
-        help=_HELP.format(path=leaf.path),
+        help=_HELP.format(path=parting.later.path(leaf.keys)),
     )
 
 
-def suspect(prompt: Prompt) -> Iterator[Suspicion]:
+def inspect(prompt: Prompt) -> Iterator[Observation]:
     """The first time in a shared part that reads as the time of the request; everything behind it depends on it."""
     shared = (string.value for string in strings_of(prompt.record.body) if string.role in SHARED_ROLES)
     if not any(True for value in shared for _ in find_times(value)):
@@ -62,15 +62,15 @@ def suspect(prompt: Prompt) -> Iterator[Suspicion]:
         text = prompt.text_of(leaf)
         for time in find_times(text):
             if _reads_as_now(text, time, leaf):
-                yield Suspicion(
+                yield Observation(
                     place=_place(leaf, text[: time.start], None),
                     value=text[time.start : time.end],
-                    leaf=leaf,
-                    char=time.start,
+                    keys=leaf.keys,
+                    char=prompt.string_offset(leaf, time.start),
                     severity="info" if time.granularity == Granularity.DAY else "warning",
                     after=excerpt(text, time.start, time.end),
                     message=f"a time to {time.granularity.words} in {_owner(leaf)} will probably differ in the next request",
-                    help=_HELP.format(path=leaf.path),
+                    help=_HELP.format(path=prompt.path(leaf.keys)),
                 )
                 return
 
@@ -144,5 +144,5 @@ RULE = Rule(
         "Shown, never applied: moving the time changes what the model reads where. Replay old messages with their old time."
     ),
     explain=explain,
-    suspect=suspect,
+    inspect=inspect,
 )

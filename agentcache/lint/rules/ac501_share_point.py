@@ -7,7 +7,7 @@ from agentcache.lint.rules.base import Judgement, Rule, SharePoint
 
 def judge(point: SharePoint) -> Judgement | None:
     """Two or more sessions share at least a page, and not a whole number of pages."""
-    if point.tokens < point.page_size or point.tail == 0:
+    if point.fork or point.tokens < point.page_size or point.tail == 0:
         return None
     padding = point.page_size - point.tail
     place = f"the end of {point.path}" if point.ends_string else f"character {point.char} of {point.path}"

@@ -7,7 +7,7 @@ from agentcache.lint.rules.base import Judgement, Rule, SharePoint
 
 def judge(point: SharePoint) -> Judgement | None:
     """Two or more sessions share a string, and all that they share does not fill a page."""
-    if point.tokens >= point.page_size:
+    if point.fork or point.tokens >= point.page_size:
         return None
     return Judgement(
         severity="info",

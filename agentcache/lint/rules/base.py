@@ -1,22 +1,29 @@
 """What a rule is: its page in the manual, and the functions by which it judges.
 
-A rule is one file with one ``RULE``.  Which of the three functions it gives says what it looks at:
+A rule is one file with one ``RULE``.  Which of the functions it gives says what it looks at:
 
 * ``explain`` a parting: why do these two requests stop being equal here?  It answers with the edit that makes the later
   one as it should have been.  The linter renders that, matches it against the cache again, and so measures the loss.
-* ``suspect`` a prompt: what in this single request looks as if it will differ next time?
+* ``inspect`` a prompt: what in this single request is wrong, or looks as if it will differ next time?
 * ``judge`` a share point: what is wrong with the place where different sessions stop being equal?
+
+Rules without any of them are found elsewhere (by the template check, in Python sources, by a running server) and have
+their page here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
-from agentcache.lint.finding import Severity
+from agentcache.lint.finding import Confidence, Fix, LossKind, Severity, Verdict
 from agentcache.lint.leaves import Leaf
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
+from agentcache.lint.records import Body, Keys
+
+FixSafety = Literal["safe", "unsafe", "display"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,44 +37,85 @@ class TextEdit:
 
 
 @dataclass(frozen=True, slots=True)
+class BodyEdit:
+    """Take ``body`` in place of the later request's (of which it is a changed copy).
+
+    Attributes:
+        keys: where the change is.
+    """
+
+    body: Body
+    keys: Keys
+
+
+@dataclass(frozen=True, slots=True)
+class NoEdit:
+    """Nothing in the request can be changed so that it would not part here (the template does it).
+
+    Attributes:
+        keys: the part of the request that the text before the parting belongs to.
+        tokens_lost: how many tokens a cache would have reused otherwise, at most.
+    """
+
+    keys: Keys
+    tokens_lost: int
+    kind: LossKind = "upper_bound"
+
+
+Edit = TextEdit | BodyEdit | NoEdit
+
+
+@dataclass(frozen=True, slots=True)
 class Cause:
     """Why two requests part, by one rule.
 
     Attributes:
         place: equal for requests that show the same defect, so that it is reported once.
         edit: makes the later request as it should have been.
-        char: first character that differs, counted in the rendered string.
+        char: first character that differs, counted in the rendered string (``TextEdit``) or in the string at the edit's keys;
+            ``None`` where no string differs.
         before, after: what the two requests say there.
+        fix: how the file can be mended, if it can.
     """
 
     place: Hashable
-    edit: TextEdit
-    char: int
+    edit: Edit
+    char: int | None
     severity: Severity
     before: str
     after: str
     message: str
     help: str
+    verdict: Verdict = "waste"
+    confidence: Confidence = "confirmed"
+    fix: Fix = Fix()
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
-    """Something in one request that will probably differ in the next.
+class Observation:
+    """Something in one request that is wrong, or (``suspected``) will probably differ in the next.
 
     Attributes:
-        place: equal for requests that have the same slot at the same place.
-        value: what the slot holds; a request that holds the same there speaks against the suspicion.
-        char: where it starts in the rendered string ``leaf``.
+        place: equal for requests that have the same thing at the same place; it is reported once.
+        value: what a suspected slot holds; a request that holds the same there speaks against the suspicion.
+        keys: the string that it is in, or another part of the body.
+        char: where it starts in that string as the record has it.
+        tokens_lost: ``None``: of a suspected slot, all tokens behind it.
     """
 
     place: Hashable
-    value: str
-    leaf: Leaf
-    char: int
+    keys: Keys
+    char: int | None
     severity: Severity
     after: str
     message: str
     help: str
+    value: str = ""
+    confidence: Confidence = "suspected"
+    verdict: Verdict = "waste"
+    tokens_lost: int | None = None
+    tokens_lost_kind: LossKind = "upper_bound"
+    fix: Fix = Fix()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +133,7 @@ class SharePoint:
         path: the last string that is shared, wholly or up to ``char`` (``None`` when the template changed it).
         ends_string: the string is shared wholly; what differs begins behind it.
         sessions: how many sessions have all of the shared tokens.
+        fork: a reply stands before it: the sessions are branches of one conversation.
     """
 
     tokens: int
@@ -93,6 +142,7 @@ class SharePoint:
     char: int | None
     ends_string: bool
     sessions: int
+    fork: bool = False
 
     @property
     def tail(self) -> int:
@@ -120,11 +170,15 @@ class Rule:
 
     Attributes:
         code: ``AC`` and three digits; the stable interface.
-        name: a word or two, the stable name.
+        name: two or three words with hyphens, the stable name.
         what: what it reports.
         why: why that costs something.
         bad, good: the same request with and without it.
         fix_safety: what a fix would change, and whether it can be applied without looking.
+        precedence: of several rules that can explain a parting the one with the lowest number does.
+        optional: off unless it is selected: what it reports is true and nothing is wrong with it.
+        looks_at: what ``inspect`` reads: the ``head`` (system text and tools; it is asked once for each), or also the
+            ``messages`` from ``prompt.first_new`` on (it is asked for every request).
     """
 
     code: str
@@ -134,6 +188,9 @@ class Rule:
     bad: str
     good: str
     fix_safety: str
+    precedence: int = 50
+    optional: bool = False
+    looks_at: Literal["head", "messages"] = "head"
     explain: Callable[[Parting], Cause | None] | None = None
-    suspect: Callable[[Prompt], Iterable[Suspicion]] | None = None
+    inspect: Callable[[Prompt], Iterable[Observation]] | None = None
     judge: Callable[[SharePoint], Judgement | None] | None = None
