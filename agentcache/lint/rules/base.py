@@ -23,7 +23,8 @@ from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
 from agentcache.lint.records import Body, Keys
 
-FixSafety = Literal["safe", "unsafe", "display"]
+NO_FIX = Fix()
+"""Advice for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Cause:
     help: str
     verdict: Verdict = "waste"
     confidence: Confidence = "confirmed"
-    fix: Fix = Fix()
+    fix: Fix = NO_FIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Observation:
     verdict: Verdict = "waste"
     tokens_lost: int | None = None
     tokens_lost_kind: LossKind = "upper_bound"
-    fix: Fix = Fix()
+    fix: Fix = NO_FIX
 
 
 @dataclass(frozen=True, slots=True)
