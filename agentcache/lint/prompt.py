@@ -159,9 +159,12 @@ class PromptMaker:
             template_kwargs=body.get("chat_template_kwargs"),
             root=_ROOT,
         )
+        if (ids := record.prompt_ids) is not None:
+            if self.tokenizer.decode(ids, skip_special_tokens=False) != rendered.text:
+                return self._of_ids(record, ids, root)
+            starts = _Starts(self.tokenizer, ids)
+            return Prompt(record, rendered.text, PagedTokens(ids, self._page_size, root), starts, self)
         encoded = rendered.encoded()
-        if record.prompt_ids is not None and array("I", record.prompt_ids) != encoded.ids:
-            return self._of_ids(record, record.prompt_ids, root)
         return Prompt(record, rendered.text, PagedTokens(encoded.ids, self._page_size, root), encoded.start, self)
 
     def answer(self, prompt: Prompt) -> Prompt | None:
@@ -224,11 +227,25 @@ class PromptMaker:
         return self._of_ids(record, ids or (), root)
 
     def _of_ids(self, record: Record, ids: Sequence[int], root: bytes) -> Prompt:
-        stream = TextStream(self.tokenizer, skip_special_tokens=False)
-        pieces = [stream.push(token).text for token in ids]
-        text = "".join(pieces) + stream.flush()
-        starts = array("I", accumulate(map(len, pieces[:-1]), initial=0))
-        return Prompt(record, text, PagedTokens(ids, self._page_size, root), starts.__getitem__, self)
+        text = self.tokenizer.decode(ids, skip_special_tokens=False)
+        starts = _Starts(self.tokenizer, ids)
+        return Prompt(record, text, PagedTokens(ids, self._page_size, root), starts, self)
+
+
+class _Starts:
+    """Where each of recorded ids begins in the text that they stand for; worked out when asked."""
+
+    def __init__(self, tokenizer: Tokenizer, ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._ids = ids
+        self._starts: array[int] | None = None
+
+    def __call__(self, token: int) -> int:
+        if self._starts is None:
+            stream = TextStream(self._tokenizer, skip_special_tokens=False)
+            lengths = [len(stream.push(token).text) for token in self._ids]
+            self._starts = array("I", accumulate(lengths[:-1], initial=0))
+        return self._starts[token]
 
 
 def settings_of(body: Body) -> Mapping[str, str | None]:
