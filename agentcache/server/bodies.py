@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.dialects.wording import shown
+from agentcache.server.errors import ApiError, bad_field
 
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1024

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agentcache.server.errors import ApiError, shown, shutting_down
+from agentcache.dialects.wording import shown
+from agentcache.server.errors import ApiError, shutting_down
 from agentcache.server.findings.said import SaidReplies
 from agentcache.server.gate.bounds_text import TextBounds
 from agentcache.server.lifecycle import Lifecycle

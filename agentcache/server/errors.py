@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from agentcache.dialects.wording import shown
 from agentcache.errors import AgentCacheError, EngineFailingError, EngineStoppedError, QueueFullError, RequestError
 from agentcache.sessions.session import SessionBusyError
 from agentcache.sessions.snapshots import SnapshotDivergedError, SnapshotFailedError, SnapshotNotFoundError
@@ -120,20 +122,13 @@ def from_runtime(error: AgentCacheError) -> ApiError:
     return internal_error()
 
 
-def shown(value: Any, limit: int = 60) -> str:
-    """``value`` as JSON would print it, cut to a length that suits a sentence."""
-    if isinstance(value, str):
-        text = json.dumps(value[: limit + 1], ensure_ascii=False)
-        cut = len(value) > limit
-    elif isinstance(value, (list, dict)) and len(value) > 8:
-        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,} entries"
-    elif isinstance(value, list):
-        text, cut = f"[{', '.join(shown(item, 20) for item in value)}]", False
-    elif isinstance(value, dict):
-        text, cut = f"{{{', '.join(f'{shown(k, 20)}: {shown(v, 20)}' for k, v in value.items())}}}", False
-    else:
-        text, cut = json.dumps(value), False
-    return text if not cut and len(text) <= 2 * limit else text[:limit] + "…"
+@contextmanager
+def api_refusals() -> Iterator[None]:
+    """What the runtime refuses inside is refused as HTTP has it."""
+    try:
+        yield
+    except RequestError as error:
+        raise from_runtime(error) from error
 
 
 def install_error_handlers(app: FastAPI) -> None:

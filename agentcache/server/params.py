@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from agentcache.dialects.wording import shown
 from agentcache.request import SamplingParams
 from agentcache.server.bodies import MAX_STOPS, ChatBody, CompletionBody, GenerationBody
-from agentcache.server.errors import bad_field, shown
+from agentcache.server.errors import bad_field
 
 _TOKEN = re.compile("[0-9]{1,10}")
 

@@ -1,43 +1,10 @@
-"""Small checks that blocks, tools and options share: each names the place, what was got and what was expected."""
+"""A refusal in Anthropic's names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from agentcache.server.errors import ApiError, bad_field, shown
-
-_TTLS = ("5m", "1h")
+from agentcache.server.errors import ApiError, bad_field
 
 
 def refuse(place: str, why: str, *, code: str | None = None) -> ApiError:
     """A 400 that names ``place``, in Anthropic's names."""
     return bad_field(place, why, code=code)
-
-
-def check_cache_control(holder: Mapping[str, Any], place: str) -> None:
-    """Everything is cached here, so a marker changes nothing; one that is malformed would fail elsewhere.
-
-    Raises:
-        ApiError: 400.
-    """
-    marker = holder.get("cache_control")
-    if marker is None:
-        return
-    at = f"{place}.cache_control" if place else "cache_control"
-    if not isinstance(marker, Mapping) or marker.get("type") != "ephemeral":
-        raise refuse(at, f'got {shown(marker)}, expected {{"type": "ephemeral"}}')
-    if marker.get("ttl") is not None and marker["ttl"] not in _TTLS:
-        raise refuse(f"{at}.ttl", f'got {shown(marker["ttl"])}, expected "5m" or "1h"')
-
-
-def text_of(holder: Mapping[str, Any], key: str, place: str) -> str:
-    """
-    Raises:
-        ApiError: 400 where it is no text.
-    """
-    value = holder.get(key)
-    if not isinstance(value, str):
-        got = "nothing" if value is None else shown(value)
-        raise refuse(f"{place}.{key}", f"got {got}, expected text")
-    return value

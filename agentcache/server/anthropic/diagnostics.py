@@ -15,10 +15,10 @@ from typing import Any
 
 from xxhash import xxh3_128
 
+from agentcache.dialects.wording import shown
 from agentcache.server.anthropic.checks import refuse
 from agentcache.server.anthropic.translate import Conversation
 from agentcache.server.bodies import ChatBody
-from agentcache.server.errors import shown
 
 _KEPT_MESSAGES = 200_000
 _NOT_FOUND = {"cache_miss_reason": {"type": "previous_message_not_found"}}

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from agentcache.dialects.anthropic.blocks import Placed
 from agentcache.errors import RequestError
-from agentcache.server.anthropic.blocks import Placed
 from agentcache.server.errors import ApiError, from_runtime
 from agentcache.server.findings.renaming import renamed
 

@@ -14,14 +14,15 @@ from typing import Any
 
 from agentcache.chat.messages import Message
 from agentcache.chat.replies.pieces import ReplyMessage
-from agentcache.server.anthropic.blocks import Calls, Placed
+from agentcache.dialects.anthropic.blocks import Calls, Placed
+from agentcache.dialects.reply_message import message_json
+from agentcache.dialects.wording import shown
 from agentcache.server.anthropic.bodies import MessagesBody
 from agentcache.server.anthropic.checks import refuse
 from agentcache.server.anthropic.translate import Conversation
-from agentcache.server.errors import ApiError, shown
+from agentcache.server.errors import ApiError
 from agentcache.server.generation import Delta, Generation
 from agentcache.server.job import Ending
-from agentcache.server.openai.chat_writer import message_json
 from agentcache.server.replies.reading import Reading
 from agentcache.server.usage import Notes
 

@@ -18,7 +18,8 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentcache.server.errors import ApiError, shown
+from agentcache.dialects.wording import shown
+from agentcache.server.errors import ApiError
 from agentcache.settings import Settings, is_loopback
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})

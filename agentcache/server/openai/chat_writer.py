@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentcache.chat.replies.pieces import CallArguments, CallStart, Content, Piece, ReplyMessage
+from agentcache.chat.replies.pieces import CallArguments, CallStart, Content, Piece
 from agentcache.chat.replies.reader import ReplyReader
+from agentcache.dialects.reply_message import message_json
 from agentcache.request import FinishReason
 from agentcache.server.context import Context
 from agentcache.server.generation import Delta
@@ -83,17 +84,3 @@ def piece_json(piece: Piece) -> dict[str, Any]:
     if isinstance(piece, CallArguments):
         return {"tool_calls": [{"index": piece.index, "function": {"arguments": piece.text}}]}
     return {"reasoning_content": piece.text}
-
-
-def message_json(reply: ReplyMessage) -> dict[str, Any]:
-    """The ``message`` of a choice, as a client sends it back."""
-    message: dict[str, Any] = {"role": "assistant", "content": reply.content}
-    if reply.calls:
-        message["content"] = reply.content or None
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in reply.calls
-        ]
-    if reply.reasoning:
-        message["reasoning_content"] = reply.reasoning
-    return message

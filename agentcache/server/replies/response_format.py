@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentcache.server.errors import bad_field, shown
+from agentcache.dialects.wording import shown
+from agentcache.server.errors import bad_field
 
 SCHEMA_FIELD = "response_format.json_schema.schema"
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentcache.chat.replies.base import CallChoice
+from agentcache.dialects.wording import shown
 from agentcache.server.bodies import ChatBody
-from agentcache.server.errors import bad_field, shown
+from agentcache.server.errors import bad_field
 
 Tool = Mapping[str, Any]
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from agentcache.dialects.responses.items import Item, Turn
+from agentcache.dialects.responses.places import Place
 from agentcache.errors import RequestError
 from agentcache.server.bodies import ChatBody
 from agentcache.server.chat_jobs import chat_job
@@ -14,10 +17,10 @@ from agentcache.server.errors import ApiError, bad_field
 from agentcache.server.job import Job
 from agentcache.server.responses.bodies import PromptBody, ResponseBody, chat_fields, check_served
 from agentcache.server.responses.compare import Comparison, compare
-from agentcache.server.responses.fields import Fields, Place
-from agentcache.server.responses.items import Item, Turn, read_input
+from agentcache.server.responses.fields import Fields
+from agentcache.server.responses.items import read_input
 from agentcache.server.responses.store import Basis, KeptTurn, ResponseStore, chained, size_of
-from agentcache.server.responses.tools import Toolbox, chat_choice, read_tools
+from agentcache.server.responses.tools import Toolbox, chat_choice, read_tools, told_arguments
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def ask(context: Context, store: ResponseStore, body: ResponseBody, key: str | N
     """
     conversation = read_conversation(context, store, body, key)
     try:
-        job = chat_job(context, conversation.chat, key, arguments=conversation.toolbox.arguments)
+        job = chat_job(context, conversation.chat, key, arguments=partial(told_arguments, conversation.toolbox))
         comparison = _comparison(context, store, body, conversation, key)
     except (ApiError, RequestError) as error:
         raise conversation.fields.error(error) from error

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
+from agentcache.dialects.wording import shown
 from agentcache.server.bodies import MAX_ALTERNATIVES, Body, ChatBody, GenerationBody, Int
-from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.server.errors import ApiError, bad_field
 
 LOGPROBS = "message.output_text.logprobs"
 """The ``include`` that asks for log-probabilities."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from agentcache.dialects.responses.places import Place
 from agentcache.errors import RequestError
 from agentcache.server.errors import ApiError
 
@@ -21,28 +22,6 @@ _NAMES = {
 }
 """The longer of two names that begin alike stands first."""
 _INDEXED = re.compile(r"(messages|tools)\[(\d+)\](.*)", re.DOTALL)
-_PART = re.compile(r"\.(content|reasoning_content|tool_calls(?:\[\d+\])?)")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a message stands in the body: in one item, or in several.
-
-    Attributes:
-        path: of the first of them.
-        parts: paths of its ``content``, ``reasoning_content``, ``tool_calls[0]``, ``tool_calls[1]`` ... where those are
-            fields of the body.
-    """
-
-    path: str
-    parts: Mapping[str, str] = field(default_factory=dict)
-
-    def of(self, rest: str) -> str:
-        """Of what ``rest`` is in the message."""
-        part = _PART.match(rest)
-        if part is None:
-            return self.path
-        return self.parts.get("tool_calls[0]" if part[1] == "tool_calls" else part[1], self.path)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
+from agentcache.dialects.responses.items import Item
+from agentcache.dialects.wording import shown
 from agentcache.errors import RequestError
 from agentcache.server.bodies import check
 from agentcache.server.context import Context
 from agentcache.server.conversations import converse
-from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.server.errors import ApiError, bad_field
 from agentcache.server.gate.auth import api_key
 from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.generation import Delta, Generation
@@ -23,7 +25,6 @@ from agentcache.server.openapi import json_request
 from agentcache.server.reply import answer
 from agentcache.server.responses.ask import Asked, ask, read_conversation
 from agentcache.server.responses.bodies import CountBody, ResponseBody
-from agentcache.server.responses.items import Item
 from agentcache.server.responses.store import ResponseStore, chained
 from agentcache.server.responses.writer import ResponseWriter
 from agentcache.server.usage import Notes

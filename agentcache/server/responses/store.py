@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.dialects.wording import shown
+from agentcache.server.errors import ApiError, bad_field
 
 MAX_RESPONSES = 4096
 """For one key."""

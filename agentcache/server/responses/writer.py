@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agentcache.dialects.reply_message import message_json
 from agentcache.request import FinishReason
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
 from agentcache.server.findings.renaming import renamed
 from agentcache.server.generation import Delta
-from agentcache.server.openai.chat_writer import message_json
 from agentcache.server.openai.logprobs import chat_logprobs
 from agentcache.server.responses.ask import Asked
 from agentcache.server.responses.attribution import PlainPieces, TokenPieces

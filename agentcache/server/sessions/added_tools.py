@@ -7,7 +7,8 @@ from typing import Any
 
 from agentcache.chat.replies.base import function_of
 from agentcache.chat.tool_text import announcement
-from agentcache.server.errors import bad_field, shown
+from agentcache.dialects.wording import shown
+from agentcache.server.errors import bad_field
 from agentcache.sessions.added_tools import AddedTools
 from agentcache.sessions.session import Session
 

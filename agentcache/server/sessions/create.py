@@ -10,9 +10,10 @@ from starlette.concurrency import run_in_threadpool
 
 from agentcache.chat.messages import Message, normalize_messages, normalize_tools
 from agentcache.chat.renderer import ChatRenderer
+from agentcache.dialects.wording import shown
 from agentcache.errors import ChatTemplateError
 from agentcache.server.context import Context
-from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.server.errors import ApiError, bad_field
 from agentcache.server.sessions.bodies import CreateBody
 from agentcache.server.sessions.turns import new_ids
 from agentcache.sessions.session import Head, Session

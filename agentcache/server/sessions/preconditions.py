@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.dialects.wording import shown
+from agentcache.server.errors import ApiError, bad_field
 from agentcache.server.sessions.bodies import AdoptBody, RollbackBody
 from agentcache.sessions.session import Session
 

@@ -13,9 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from agentcache.cache.explain import Miss, explain
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
+from agentcache.dialects.wording import shown
 from agentcache.server.bodies import check
 from agentcache.server.context import Context
-from agentcache.server.errors import bad_field, shown
+from agentcache.server.errors import bad_field
 from agentcache.server.gate.auth import api_key
 from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request

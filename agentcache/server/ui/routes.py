@@ -13,8 +13,9 @@ from starlette.responses import Response
 from xxhash import xxh3_128_hexdigest
 
 from agentcache import __version__
+from agentcache.dialects.wording import shown
 from agentcache.server.context import Context
-from agentcache.server.errors import ApiError, bad_field, shown
+from agentcache.server.errors import ApiError, bad_field
 from agentcache.server.gate.auth import api_key
 from agentcache.server.sessions.routes import session_json
 from agentcache.server.ui.queues import queues

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentcache.server.anthropic.checks import check_cache_control, refuse, text_of
-from agentcache.server.errors import shown
+from agentcache.dialects.anthropic.checks import check_cache_control, text_of
+from agentcache.dialects.foreign import Foreign
+from agentcache.dialects.wording import got, refuse, shown
+from agentcache.errors import RequestError
 
 Tool = dict[str, Any]
 
@@ -15,11 +17,11 @@ _RUN_BY_ANTHROPIC = ("web_search_", "web_fetch_", "code_execution_", "tool_searc
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-def chat_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Tool] | None:
+def chat_tools(tools: Sequence[Mapping[str, Any]] | None, foreign: Foreign) -> list[Tool] | None:
     """Function tools, with what a model is told of them and nothing else.
 
     Raises:
-        ApiError: 400, naming the tool and the field.
+        RequestError: naming the tool and the field.
     """
     if not tools:
         return None
@@ -27,7 +29,7 @@ def chat_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Tool] | None:
     translated = []
     for i, tool in enumerate(tools):
         place = f"tools[{i}]"
-        translated.append(_tool(tool, place))
+        translated.append(_tool(tool, place, foreign))
         name = translated[-1]["function"]["name"]
         if name in names:
             raise refuse(
@@ -37,17 +39,16 @@ def chat_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Tool] | None:
     return translated
 
 
-def _tool(tool: Mapping[str, Any], place: str) -> Tool:
+def _tool(tool: Mapping[str, Any], place: str, foreign: Foreign) -> Tool:
     kind = tool.get("type")
     if kind not in (None, "custom"):
-        _refuse_kind(kind, place)
+        return {"type": "function", "function": foreign.tool(tool, _refused_kind(kind, place))}
     check_cache_control(tool, place)
     name, schema = text_of(tool, "name", place), tool.get("input_schema")
     if not name:
         raise refuse(f"{place}.name", 'got "", expected a name')
     if not isinstance(schema, Mapping):
-        got = "nothing" if schema is None else shown(schema)
-        raise refuse(f"{place}.input_schema", f"got {got}, expected a JSON schema")
+        raise refuse(f"{place}.input_schema", f"got {got(schema)}, expected a JSON schema")
     function: dict[str, Any] = {"name": name}
     if tool.get("description") is not None:
         function["description"] = text_of(tool, "description", place)
@@ -57,20 +58,20 @@ def _tool(tool: Mapping[str, Any], place: str) -> Tool:
     return {"type": "function", "function": function}
 
 
-def _refuse_kind(kind: object, place: str) -> None:
+def _refused_kind(kind: object, place: str) -> RequestError:
     if isinstance(kind, str) and kind.startswith(_RUN_BY_ANTHROPIC):
         why = "which runs on Anthropic's own servers"
     else:
         why = "whose schema only Anthropic's own models know"
     expected = 'expected "custom": give the tool a name and an input_schema, and run it in the client'
-    raise refuse(f"{place}.type", f"got {shown(kind)}, {why}; {expected}", code="unsupported_value")
+    return refuse(f"{place}.type", f"got {shown(kind)}, {why}; {expected}", code="unsupported_value")
 
 
 def choice_fields(choice: Mapping[str, Any] | None) -> dict[str, Any]:
     """``tool_choice`` and ``parallel_tool_calls`` of chat completions.
 
     Raises:
-        ApiError: 400.
+        RequestError: naming the field.
     """
     if choice is None:
         return {}
@@ -82,6 +83,5 @@ def choice_fields(choice: Mapping[str, Any] | None) -> dict[str, Any]:
     elif isinstance(kind, str) and kind in _CHOICES:
         asked = _CHOICES[kind]
     else:
-        got = "nothing" if kind is None else shown(kind)
-        raise refuse("tool_choice.type", f"got {got}, expected auto, any, tool or none")
+        raise refuse("tool_choice.type", f"got {got(kind)}, expected auto, any, tool or none")
     return {"tool_choice": asked, **({"parallel_tool_calls": False} if parallel else {})}
