@@ -117,6 +117,9 @@ class Linter:
         keep_requests: keep figures of each request; a hundred thousand take some 20 MB.
         max_tokens: tokens that each index remembers.
         repairs: hears of every defect that is found.
+
+    Raises:
+        ValueError: ``maker`` cuts pages of another size than the first one.
     """
 
     def __init__(
@@ -130,6 +133,10 @@ class Linter:
         repairs: Repairs | None = None,
     ) -> None:
         sizes = (page_sizes,) if isinstance(page_sizes, int) else tuple(page_sizes)
+        if maker.page_size != sizes[0]:
+            raise ValueError(
+                f"prompts are cut into pages of {maker.page_size} tokens, findings are asked for at {sizes[0]}"
+            )
         self._maker = maker
         self._rules = frozenset(rule.code for rule in rules)
         self._judges = rules

@@ -135,6 +135,10 @@ class PromptMaker:
         self._page_size = page_size
 
     @property
+    def page_size(self) -> int:
+        return self._page_size
+
+    @property
     def renderer(self) -> ChatRenderer:
         return self._renderer
 
