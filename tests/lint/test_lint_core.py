@@ -177,5 +177,5 @@ def test_several_page_sizes_are_counted_in_one_run(maker):
 
 
 def test_pages_are_cut_once_and_in_one_size(maker):
-    with pytest.raises(ValueError, match="16.*8"):
+    with pytest.raises(ValueError, match=r"16.*8"):
         Linter(maker, select_rules((), ()), 8)
