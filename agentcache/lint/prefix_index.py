@@ -10,7 +10,7 @@ from agentcache.cache.prefix_tree import Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
 
 MAX_TOKENS = 8_000_000
-"""Tokens that an index keeps; their pages take about 0.4 GB of memory at 16 tokens a page."""
+"""Tokens that an index keeps; their pages take a quarter of a gigabyte at 16 tokens a page."""
 
 
 @dataclass(frozen=True, slots=True)

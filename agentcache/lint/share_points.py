@@ -30,7 +30,7 @@ class _Point:
     sessions: set[int] = field(default_factory=set)
 
 
-_MOST = 2_000
+_MOST = 500
 """Share points that are kept; those that were met longest ago go first."""
 
 
