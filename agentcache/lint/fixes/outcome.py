@@ -23,11 +23,13 @@ class FixOptions:
     """
     Attributes:
         relint: how a fix is proved: by linting again what it would make of the files.
+        report: of the files as they are, with figures of each request.
         unsafe: also fixes that somebody should look at.
         diff: show what would be changed, and write nothing.
     """
 
     relint: Relint
+    report: Report
     unsafe: bool = False
     diff: bool = False
 
@@ -63,23 +65,23 @@ class FixReport:
     """What became of a run's fixes.
 
     Attributes:
+        remaining: of the files as they are now (with ``diff``: as they would be).
         fixed: mended (with ``diff``: that would be).
         refused: could not be mended, or not without losing something.
         need_unsafe: findings that have a fix which was not asked for.
         changed: names of the files that were written (with ``diff``: that would be).
         diff: what changes, as a unified diff; empty unless it was asked for.
         failed: what could not be written: name and reason.  The exit code is 2 then.
-        remaining: findings of the files as they are now (with ``diff``: as they would be).
         written: whether files were to be written at all.
     """
 
+    remaining: Report
     fixed: Sequence[Fixed] = ()
     refused: Sequence[Refused] = ()
     need_unsafe: int = 0
     changed: Sequence[str] = ()
     diff: str = ""
     failed: Sequence[tuple[str, str]] = ()
-    remaining: Sequence[Finding] = ()
     written: bool = True
 
     @property
