@@ -13,7 +13,6 @@ from pathlib import Path
 from agentcache.lint.finding import Edit, Finding
 from agentcache.lint.fixes.outcome import FixOptions
 from agentcache.lint.linter import Report
-from agentcache.lint.python.fixes import verify_python_fix
 
 _ROUNDS = 10
 _BOM = b"\xef\xbb\xbf"
@@ -144,7 +143,13 @@ def _tried(name: str, text: str, edits: Sequence[Edit]) -> tuple[str | None, str
     return (verify(text, changed, edits) if verify else None), changed
 
 
-_VERIFIERS: dict[str, Callable[[str, str, Sequence[Edit]], str | None]] = {".py": verify_python_fix}
+def _verify_python(before: str, after: str, edits: Sequence[Edit]) -> str | None:
+    from agentcache.lint.python.fixes import verify_python_fix  # parsing Python is needed for Python only
+
+    return verify_python_fix(before, after, edits)
+
+
+_VERIFIERS: dict[str, Callable[[str, str, Sequence[Edit]], str | None]] = {".py": _verify_python}
 
 
 def with_edits(text: str, edits: Sequence[Edit]) -> str:
