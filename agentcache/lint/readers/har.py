@@ -1,0 +1,143 @@
+"""HAR archives, as browsers and proxies write them: each request to a language model is a record.
+
+The entries are read one after another, wherever in the file they are, and those that are no such request are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from agentcache.lint.readers.blocks import InputError
+from agentcache.lint.readers.dialects import to_record
+from agentcache.lint.readers.json_text import TOO_LONG, Fault, JsonText, Raw, parse
+from agentcache.lint.readers.sse import events_of
+from agentcache.lint.records import Record, Unreadable
+
+_PATHS = ("/chat/completions", "/completions", "/responses", "/messages")
+
+
+def read_archive(text: JsonText, file: str) -> Iterator[Record | Unreadable]:
+    """Records of an archive; ``line`` is the number of the entry, from 1.
+
+    Raises:
+        InputError: the archive ends in the middle, or is none.
+    """
+    for number, entry in enumerate(_entries(text), start=1):
+        if (record := _read_entry(entry, file, number)) is not None:
+            yield record
+
+
+def entries_of(value: Any) -> list[Any] | None:
+    """The entries of an archive that was read as one value; ``None`` for any other value."""
+    log = value.get("log") if isinstance(value, Mapping) else None
+    entries = log.get("entries") if isinstance(log, Mapping) else None
+    return entries if isinstance(entries, list) else None
+
+
+def entry_record(entry: Any, file: str, number: int) -> Record | Unreadable | None:
+    """The request of one entry; ``None`` where it is none to a language model."""
+    request = entry.get("request") if isinstance(entry, Mapping) else None
+    if not isinstance(request, Mapping) or request.get("method") != "POST":
+        return None
+    url = request.get("url")
+    if not isinstance(url, str) or not _path(url).endswith(_PATHS):
+        return None
+    prefix = f"log.entries[{number - 1}].request.postData.text: "
+    body = _body(request.get("postData"))
+    if isinstance(body, Fault):
+        return Unreadable(file, number, prefix + body.reason)
+    if not isinstance(body, Mapping):  # a preflight, a form
+        return None
+    headers, answer = _headers(request.get("headers")), _answer(entry.get("response"))
+    record = to_record(body, file, number, prefix=prefix, url=url, headers=headers, response=answer)
+    return replace(record, source=None) if isinstance(record, Record) else record
+
+
+def _entries(text: JsonText) -> Iterator[Raw]:
+    for key in ("log", "entries"):
+        _enter(text, key)
+    if text.peek() != b"[":
+        raise InputError("log.entries is no list", text.line)
+    yield from text.items()
+
+
+def _enter(text: JsonText, wanted: str) -> None:
+    """Go on to the value of a key of the object that begins here."""
+    if not text.take(b"{"):
+        raise InputError(f"no HAR archive: expected an object with {wanted}", text.line)
+    while text.peek() == b'"':
+        key = parse(text.value().raw)
+        if not text.take(b":"):
+            break
+        if key == wanted:
+            return
+        text.value()
+        text.take(b",")
+    raise InputError(f"no HAR archive: there is no {wanted}", text.line)
+
+
+def _read_entry(entry: Raw, file: str, number: int) -> Record | Unreadable | None:
+    if entry.raw is None:
+        return Unreadable(file, number, f"log.entries[{number - 1}]: {TOO_LONG}")
+    value = parse(entry.raw)
+    if isinstance(value, Fault):
+        return Unreadable(file, number, f"log.entries[{number - 1}]: {value.reason}")
+    return entry_record(value, file, number)
+
+
+def _path(url: str) -> str:
+    try:
+        return urlsplit(url).path.rstrip("/")
+    except ValueError:
+        return ""
+
+
+def _body(data: Any) -> Any | Fault:
+    if not isinstance(data, Mapping):
+        return None
+    text = data.get("text")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    if data.get("encoding") == "base64":
+        decoded = _decoded(text)
+        return Fault("not valid base64") if decoded is None else parse(decoded)
+    return parse(text.encode("utf-8", "surrogatepass"))
+
+
+def _headers(pairs: Any) -> dict[str, str]:
+    """By their names in small letters."""
+    if not isinstance(pairs, list):
+        return {}
+    found = ((pair.get("name"), pair.get("value")) for pair in pairs if isinstance(pair, Mapping))
+    return {name.lower(): value for name, value in found if isinstance(name, str) and isinstance(value, str)}
+
+
+def _answer(response: Any) -> Any:
+    """The JSON that was answered, or the events of a stream; ``None`` for errors and what was not kept."""
+    if not isinstance(response, Mapping) or response.get("status") not in range(200, 300):
+        return None
+    content = response.get("content")
+    if not isinstance(content, Mapping) or not isinstance(text := content.get("text"), str):
+        return None
+    if content.get("encoding") == "base64":
+        decoded = _decoded(text)
+        text = "" if decoded is None else decoded.decode("utf-8", "replace")
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+    return events_of(text) or None
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text)
+    except (binascii.Error, ValueError):
+        return None

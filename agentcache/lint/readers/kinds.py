@@ -1,0 +1,189 @@
+"""What an input is, told by its name and its first bytes, and the reader for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from itertools import chain
+from pathlib import PurePath
+from typing import BinaryIO
+
+from agentcache.lint.readers.blocks import LIMIT, InputError, Line, blocks_of, lines_of, peek
+from agentcache.lint.readers.claude_code import is_transcript_line, read_transcript
+from agentcache.lint.readers.har import entries_of, read_archive
+from agentcache.lint.readers.json_text import TOO_LONG, Fault, JsonText, parse
+from agentcache.lint.readers.jsonl import read_records
+from agentcache.lint.readers.prompt_files import SUFFIXES as PROMPT_SUFFIXES
+from agentcache.lint.readers.prompt_files import read_prompt
+from agentcache.lint.readers.traces import is_trace
+from agentcache.lint.readers.values import read_value, read_values
+from agentcache.lint.records import Record, Unreadable
+
+_Reader = Callable[[Iterator[Line], str], Iterator[Record | Unreadable]]
+
+_HEAD = 2**16
+_BOM = b"\xef\xbb\xbf"
+_ARCHIVE = re.compile(rb'\s*\{\s*"log"\s*:\s*[{\r\n]')
+_GOES_ON = re.compile(rb'[{,]\s*\n\s*["}]|\[\s*\n')
+"""Where a value goes on in the next line; most lines that were cut off end otherwise."""
+_UNDECIDED = 1000
+"""Lines that are looked at before it is given up to tell what writes such."""
+_REQUEST = ("messages", "prompt", "input", "body", "request")
+
+
+class Kind(Enum):
+    """Which part of the linter an input is for."""
+
+    RECORDS = "records"
+    TEMPLATE = "template"
+    PYTHON = "python"
+
+
+_KINDS = {
+    ".jinja": Kind.TEMPLATE,
+    ".jinja2": Kind.TEMPLATE,
+    ".j2": Kind.TEMPLATE,
+    ".py": Kind.PYTHON,
+    ".pyi": Kind.PYTHON,
+}
+
+
+def kind_of(file: str, first_bytes: bytes = b"") -> Kind:
+    """
+    Args:
+        file: its name, ``-`` for standard input.
+        first_bytes: as many as are at hand, or none: they tell scripts that have no suffix.
+    """
+    suffix = PurePath(file).suffix.lower()
+    if not suffix and first_bytes.startswith(b"#!") and b"python" in first_bytes.partition(b"\n")[0]:
+        return Kind.PYTHON
+    return _KINDS.get(suffix, Kind.RECORDS)
+
+
+def open_input(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
+    """The requests of an input: JSON in lines, in a list or spread over lines, archives, transcripts, traces, prompt files;
+    also packed by gzip.
+
+    Args:
+        stream: read forwards only.
+        file: its name, ``-`` for standard input.
+
+    Raises:
+        OSError: the input cannot be read on.
+    """
+    latest = 1
+    try:
+        for record in _open(stream, file):
+            latest = record.line
+            yield record
+    except InputError as error:
+        yield Unreadable(file, error.line or latest, str(error))
+
+
+def _open(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
+    blocks = blocks_of(stream)
+    suffix = PurePath(file.removesuffix(".gz")).suffix.lower()
+    if suffix in PROMPT_SUFFIXES:
+        return read_prompt(blocks, file)
+    head, blocks = _beginning(blocks)
+    if suffix == ".har" or _ARCHIVE.match(head):
+        return read_archive(JsonText(blocks), file)
+    start = head.lstrip()
+    if start.startswith(b"[") or (start.startswith(b"{") and _goes_on(start)):
+        return read_values(JsonText(blocks), file)
+    return _read_lines(lines_of(blocks), file)
+
+
+def _beginning(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Enough to tell what it is, without a byte order mark; and all of it."""
+    head, blocks = peek(blocks, _HEAD, until=b"\n")
+    if head.startswith(_BOM):
+        blocks = _without(len(_BOM), blocks)
+    return head.removeprefix(_BOM), blocks
+
+
+def _without(count: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        if kept := block[count:]:
+            yield kept
+        count = max(0, count - len(block))
+
+
+def _goes_on(start: bytes) -> bool:
+    """Whether the object that begins here is spread over lines."""
+    first, _, rest = start.partition(b"\n")
+    if not rest or not _GOES_ON.match(start, max(0, len(first.rstrip()) - 1)) or not isinstance(parse(first), Fault):
+        return False
+    second = parse(rest.lstrip().partition(b"\n")[0])
+    return not (isinstance(second, Mapping) and any(name in second for name in _REQUEST))
+
+
+# -- lines
+
+
+def _read_lines(lines: Iterator[Line], file: str) -> Iterator[Record | Unreadable]:
+    seen: list[Line] = []
+    size = 0
+    reader: _Reader = _read_requests
+    for line in lines:
+        seen.append(line)
+        size += len(line.raw or b"")
+        found = _reader_for(line)
+        if found is not None or len(seen) >= _UNDECIDED or size > LIMIT:
+            reader = found or reader
+            break
+    return reader(chain(seen, lines), file)
+
+
+def _reader_for(line: Line) -> _Reader | None:
+    """What reads lines such as this; ``None`` where others have to tell."""
+    value = parse(line.raw) if line.raw is not None and line.raw.strip() else None
+    if isinstance(value, Mapping):
+        if is_transcript_line(value):
+            return read_transcript
+        if is_trace(value) or entries_of(value) is not None:
+            return _read_each
+        named = isinstance(value.get("type"), str) and not any(name in value for name in _REQUEST)
+        return None if named else _read_requests
+    broken = isinstance(value, Fault) and (line.raw or b"").lstrip().startswith(b"{")
+    return None if value is None or broken else _read_requests
+
+
+def _read_requests(lines: Iterator[Line], file: str) -> Iterator[Record | Unreadable]:
+    source = _Requests(lines, file)
+    for record in read_records(source, file):  # type: ignore[arg-type]
+        yield from source.aside()
+        yield record
+    yield from source.aside()
+
+
+class _Requests:
+    """Lines as they come; one that is too long is told of aside, and a blank one keeps its place."""
+
+    def __init__(self, lines: Iterator[Line], file: str) -> None:
+        self._lines = lines
+        self._file = file
+        self._aside: list[Unreadable] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number, raw in self._lines:
+            if raw is None:
+                self._aside.append(Unreadable(self._file, number, f"the line is {TOO_LONG}"))
+            yield b"\n" if raw is None else raw + b"\n"
+
+    def aside(self) -> Iterator[Unreadable]:
+        found, self._aside = self._aside, []
+        yield from found
+
+
+def _read_each(lines: Iterator[Line], file: str) -> Iterator[Record | Unreadable]:
+    """Lines of which each says what it is: those of a server's trace, an archive in one line."""
+    for number, raw in lines:
+        if raw is not None and not raw.strip():
+            continue
+        value = parse(raw)
+        if isinstance(value, Fault):
+            yield Unreadable(file, number, value.reason)
+        else:
+            yield from read_value(value, file, number)
