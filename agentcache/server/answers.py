@@ -72,6 +72,14 @@ SESSION = _object(
     pinned_until=_null(NUMBER), in_flight=FLAG, turns=_list(ANY_OBJECT),
 )  # fmt: skip
 LEASE = _object(id=TEXT, granted_pages=COUNT, expires_at=NUMBER)
+FOUND = _object(
+    object={"const": "list"}, requests=COUNT, with_findings=COUNT, prompt_tokens=COUNT, cached_tokens=COUNT, misses=ANY_OBJECT,
+    data=_list(_object(
+        request_id=TEXT, session=_null(TEXT), started=NUMBER, route=TEXT, prompt_tokens=COUNT, cached_tokens=COUNT,
+        miss=_null(ANY_OBJECT), findings=_list(ANY_OBJECT),
+    )),
+    continued=_list(ANY_OBJECT), cache=ANY_OBJECT, server=ANY_OBJECT,
+)  # fmt: skip
 MODEL = _object(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, max_model_len=COUNT, page_size=COUNT)
 TREE = _object(page_size=COUNT, namespaces=_list(_object(id=COUNT)), nodes=_list(ANY_OBJECT), truncated=FLAG)
 RENDERED = _object(
@@ -95,6 +103,7 @@ ANSWERS: dict[tuple[str, str], Schema] = {
     ("get", "/health"): _object(status={"const": "ok"}),
     ("get", "/version"): _object(version=TEXT),
     ("get", "/v1/cache"): PAGES,
+    ("get", "/v1/findings"): FOUND,
     ("get", "/v1/cache/tree"): TREE,
     ("post", "/v1/cache/flush"): {"allOf": [PAGES, _object(flushed=COUNT)]},
     ("post", "/v1/sessions"): SESSION,

@@ -32,6 +32,7 @@ from agentcache.server.text import text_router
 from agentcache.server.ui.routes import ui_data_router, ui_router
 from agentcache.server.watch.access_log import AccessLog, access_log_on_stderr
 from agentcache.server.watch.exchanges import ExchangeWatch
+from agentcache.server.watch.findings_routes import findings_router
 from agentcache.server.watch.metrics import metrics_router
 from agentcache.server.watch.request_ids import RequestIds
 from agentcache.settings import Settings
@@ -142,6 +143,7 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         models_router,
         cache_router,
         ui_data_router,
+        findings_router,
     ]
     operators = [metrics_router, flush_router, *([debug_router] if settings.enable_test_hooks else [])]
     keys = Keys(settings)

@@ -16,6 +16,7 @@ from agentcache.lint.finding import Finding
 from agentcache.request import SequenceReport
 from agentcache.server.context import Context
 from agentcache.server.errors import ApiError
+from agentcache.server.findings.foreign import foreign_replies
 from agentcache.server.findings.look import text_finding, to_json
 from agentcache.server.findings.runtime import Known, cache_finding, fork_finding, template_finding
 from agentcache.server.findings.sharing import sharing_finding
@@ -90,7 +91,8 @@ class PromptEnding:
             found.insert(0, cache_finding(report.miss, miss, known, report.prompt_tokens, basis))
         for ids in prompts:
             self._context.desk.namespaces.note(self._space.key, self._space.root, self._space.salt, ids)
-        return Notes(None, self._source, counted(self._context, miss), seen.share_points, to_json(found))
+        told, foreign = counted(self._context, miss), foreign_replies(asked, miss)
+        return Notes(None, self._source, told, seen.share_points, to_json(found), foreign)
 
     def _look_back(
         self, choices: Sequence[Delta], reports: Sequence[SequenceReport | None], points: Sequence[SharePoint]

@@ -111,6 +111,7 @@ class Recorder:
                 completion_tokens=usage["completion_tokens"],
                 miss=notes.miss,
                 findings=tuple(notes.findings),
+                foreign_replies=notes.foreign_replies,
                 params=job.params,
                 queue_s=self._queued(costs.reports, started),
                 exchange=self._exchange,

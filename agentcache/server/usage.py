@@ -20,6 +20,7 @@ class Notes:
     Attributes:
         source: ``template``: the ids came from rendering; ``transcript``: from what was generated before.
         share_points: where the cache knows sequences that part from the prompt (of several prompts, the first).
+        foreign_replies: earlier replies in what was not cached that were not generated here.
     """
 
     session: str | None = None
@@ -27,6 +28,7 @@ class Notes:
     miss: dict[str, Any] | None = None
     share_points: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    foreign_replies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class RequestRecord:
         cached_tokens, computed_tokens, completion_tokens: as the answer has them; 0 unless ``measured``.
         measured: whether every choice came to its end, and with it the figures of what it cost.
         miss, findings: as the answer has them.
+        foreign_replies: earlier replies in what was not cached that were not generated here.
         queue_s: seconds from ``started`` until it was first admitted, where that is known.
         exchange: the HTTP request that it answers (``request.state.exchange``); learns of this record by ``note``.
     """
@@ -59,6 +60,7 @@ class RequestRecord:
     miss: dict[str, Any] | None
     params: SamplingParams | None
     findings: tuple[dict[str, Any], ...] = ()
+    foreign_replies: int = 0
     queue_s: float | None = None
     exchange: Exchange | None = None
     measured: bool = True
