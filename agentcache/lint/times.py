@@ -34,13 +34,13 @@ def _named(pattern: str, suffix: str) -> str:
 
 
 _STAMP = re.compile(
-    rf"""(?<![\w:.])(?:
+    rf"""(?P<hanzi> {_YEAR} \s? 年 \s? {_MONTH} \s? 月 \s? {_DAY} \s? [日号] ) | (?<![\w:.])(?:
       (?P<ctime> {_WEEKDAY} \s+ {_MONTH_NAME} \s+ {_DAY} \s+ {_named(_TIME, "_c")} \s+ {_YEAR} )
     | (?P<dated> {_named(_DATE, "_d")} {_JOINT} {_named(_TIME, "_d")} )
     | (?P<timed> {_named(_TIME, "_t")} (?: ,?\s+(?:on\s+)? | \s*[-–|]\s* ) {_named(_DATE, "_t")} )
     | (?P<packed> {_YEAR} (?:0[1-9]|1[0-2]) (?:0[1-9]|[12]\d|3[01]) [T_-]? (?:[01]\d|2[0-3]) [0-5]\d (?P<packed_second>[0-5]\d)?
                   (?:\.\d{{1,9}})? Z? )
-    | (?P<epoch> 1\d{{9}} (?P<epoch_fraction> \.\d{{1,9}} | \d{{3}} | \d{{6}} | \d{{9}} )? )
+    | (?P<epoch> 1[5-9]\d{{8}} (?P<epoch_fraction> \.\d{{1,9}} | \d{{3}} | \d{{6}} | \d{{9}} )? )
     | (?P<date> {_named(_DATE, "_o")} )
     | (?P<time> {_named(_TIME, "_p")} )
     | (?P<weekday> {_WEEKDAY} )
@@ -82,10 +82,11 @@ class TimeText:
         return self.kind in ("dated", "timed", "ctime", "packed", "epoch")
 
 
-def find_times(text: str) -> Iterator[TimeText]:
-    """Dates and times in ``text``, in order, none overlapping another."""
-    for match in _STAMP.finditer(text):
-        yield TimeText(match.start(), match.end(), match.lastgroup or "", _granularity(match))
+def find_times(text: str, start: int = 0, end: int | None = None) -> Iterator[TimeText]:
+    """Dates and times in ``text``, or in its characters ``[start, end)``, in order, none overlapping another."""
+    for match in _STAMP.finditer(text, start, len(text) if end is None else end):
+        kind = "date" if match.lastgroup == "hanzi" else str(match.lastgroup)
+        yield TimeText(match.start(), match.end(), kind, _granularity(match))
 
 
 def mask_times(text: str) -> str:
@@ -95,7 +96,7 @@ def mask_times(text: str) -> str:
 
 def _granularity(match: re.Match[str]) -> Granularity:
     kind = match.lastgroup
-    if kind in ("date", "weekday"):
+    if kind in ("date", "hanzi", "weekday"):
         return Granularity.DAY
     if kind == "epoch":
         return Granularity.FRACTION if match["epoch_fraction"] else Granularity.SECOND

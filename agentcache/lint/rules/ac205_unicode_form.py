@@ -1,0 +1,43 @@
+"""AC205: the same text in another Unicode form."""
+
+from __future__ import annotations
+
+from agentcache.lint.finding import Fix
+from agentcache.lint.parting import Parting
+from agentcache.lint.rules.base import BodyEdit, Cause, Rule
+from agentcache.lint.texts.writing import find_rewritten, same_but_for_form
+
+
+def explain(parting: Parting) -> Cause | None:
+    """The two requests part in a letter that is composed in one and decomposed in the other."""
+    found = find_rewritten(parting, same_but_for_form)
+    if found is None:
+        return None
+    before, after = found.excerpts()
+    return Cause(
+        place=(found.keys, parting.session if found.replayed else None),
+        edit=BodyEdit(found.body, found.keys),
+        char=found.char,
+        severity="warning",
+        before=before,
+        after=after,
+        message=f"{found.owner} is the same text in another Unicode form{found.more}",
+        help='bring text to one form where it enters the program, for instance with unicodedata.normalize("NFC", text)',
+        fix=Fix(applicability="safe"),
+    )
+
+
+RULE = Rule(
+    code="AC205",
+    name="unicode-form",
+    what="A text is canonically equivalent to that of the earlier request, but letters with accents are spelled in another way.",
+    why=(
+        "é can be one character (NFC) or an e and an accent (NFD, as macOS file names and some keyboards give it). They look "
+        "alike and mean the same, but they are other tokens, and everything behind the first one is computed again."
+    ),
+    bad='"Antworte auf Französisch" with o and U+0308 in one request, with U+00F6 in the next',
+    good='"Antworte auf Französisch" in NFC in every request',
+    fix_safety="Safe: both are the same text by the Unicode standard; it is written as in the earlier request.",
+    precedence=30,
+    explain=explain,
+)

@@ -1,0 +1,1 @@
+"""What rules about texts share: where two strings differ, what is filled in there, and whether it matters."""

@@ -1,0 +1,42 @@
+"""What is filled in at one place of a text and what goes on behind it, by the look of it."""
+
+from __future__ import annotations
+
+import re
+
+from agentcache.lint.texts.forms import mask_slots
+from agentcache.lint.texts.spots import Spot
+
+_AT_ONCE = 16
+"""Characters that are the same at once behind a value when nothing else shows that it ends there."""
+_ENDS = re.compile(r"\s*(?:$|\n|\\n|[.!?;,|)\]}>\"'`]|[-–—]\s)")
+"""Behind a value: the end of a line, of a sentence, of a bracket."""
+_PUT_IN = 32
+
+
+def goes_on(spot: Spot, before_end: int, after_end: int) -> bool:
+    """Whether both strings go on in the same way behind a value that was found by its form, so that it is all that is filled
+    in there; rather than another line that happens to begin with a value of that form."""
+    if _is_put_in(spot):
+        return False
+    was = mask_slots(spot.before[before_end : before_end + 80])[:_AT_ONCE]
+    now = mask_slots(spot.after[after_end : after_end + 80])[:_AT_ONCE]
+    if was == now:
+        return True
+    mine, theirs = _ENDS.match(was), _ENDS.match(now)
+    return mine is not None and theirs is not None and mine[0].strip() == theirs[0].strip()
+
+
+def _is_put_in(spot: Spot) -> bool:
+    """One string is the other with more put in, such as a new line at the top of a list of changes."""
+    gone = len(spot.before) - spot.parting.behind - spot.offset
+    new = len(spot.after) - spot.parting.behind - spot.offset
+    return min(gone, new) <= 2 and max(gone, new) > _PUT_IN
+
+
+def are_values(was: str, now: str) -> bool:
+    """Two values of one slot, rather than words that somebody changed in a prompt: names, numbers, or whole phrases."""
+    parts = was.strip(), now.strip()
+    if not all(parts):
+        return False
+    return all(len(part.split()) >= 3 or re.search(r"[\d_@/\\]|\w\.\w|\b[A-Z]", part) for part in parts)

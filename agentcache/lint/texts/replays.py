@@ -1,0 +1,176 @@
+"""Messages of one session that are sent again with something else filled in: a stamp that is not replayed as it was said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from agentcache.chat.text import common_length
+from agentcache.lint.finding import Severity
+from agentcache.lint.leaves import replace_at, string_at
+from agentcache.lint.parting import Parting
+from agentcache.lint.records import Body, Keys
+from agentcache.lint.rules.base import BodyEdit, Cause
+from agentcache.lint.texts.forms import find_ids, id_at, mask_slots, time_at
+from agentcache.lint.texts.spans import common_suffix
+from agentcache.lint.texts.spots import first_said, shown
+from agentcache.lint.times import Granularity, find_times
+
+Kind = Literal["time", "id", "number"]
+_FRAME = 60
+"""Characters beside a time or an id that still belong to the stamp: ``Current time:``, brackets, tags."""
+_COUNTER = re.compile(r"\s*(?:[\[(<{][^\n]*\d[^\n]*[\])>}]|[A-Za-z][\w ]{1,40}[:=][^\n]*\d[^\n]*)\s*\Z")
+"""A bracket, or a line of its own with a label, that holds a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A message that is sent again, but for what is filled in.
+
+    Attributes:
+        kind: what is filled in.
+        change: it has another value, is left out, or is put in.
+        at: first character that differs.
+        body: the later request with all such messages as they were.
+        granularity: of a time.
+    """
+
+    keys: Keys
+    role: str
+    kind: Kind
+    change: Literal["another", "left out", "put in"]
+    before: str
+    after: str
+    at: int
+    body: Body
+    granularity: Granularity | None = None
+
+    def cause(self, parting: Parting, severity: Severity, message: str, help: str) -> Cause:
+        start, tail = self.at, common_suffix(self.before[self.at :], self.after[self.at :])
+        return Cause(
+            place=("replay", parting.session, self.role, self.kind),
+            edit=BodyEdit(self.body, self.keys),
+            char=self.at,
+            severity=severity,
+            before=shown(self.before, start, len(self.before) - tail),
+            after=shown(self.after, start, len(self.after) - tail),
+            message=message,
+            help=help,
+        )
+
+    @property
+    def verb(self) -> str:
+        words = {"another": "comes with another value", "left out": "is left out", "put in": "is put in"}
+        return words[self.change]
+
+
+def find_replay(parting: Parting, kind: Kind) -> Replay | None:
+    """The first message in which they part, when it is the same but for something of ``kind``."""
+    if parting.session is None:
+        return None
+    aligned = parting.alignment
+    if aligned.appends_only or aligned.gone != aligned.new or aligned.at < first_said(parting.later):
+        return None
+    leaves = [leaf for leaf in (parting.earlier_leaf, parting.later_leaf) if leaf is not None]
+    if leaves and all(leaf.message != aligned.at for leaf in leaves):
+        return None
+    if not aligned.again and aligned.at != len(parting.earlier.messages) - 1:
+        return None  # nothing shows that it is the same message
+    first: Replay | None = None
+    body = parting.later.record.body
+    for index in range(aligned.at, min(len(parting.earlier.messages), len(parting.later.messages) - 1)):
+        found = _compare(parting, index, kind)
+        if found is None:
+            if first is None:
+                return None
+            continue
+        first = first or found
+        body = replace_at(body, found.keys, found.before)
+    if first is None:
+        return None
+    return replace(first, body=body)
+
+
+def _compare(parting: Parting, index: int, kind: Kind) -> Replay | None:
+    mine, theirs = parting.earlier.record.body, parting.later.record.body
+    message, again = mine["messages"][index], theirs["messages"][index]
+    if message["role"] != again["role"]:
+        return None
+    pair = _texts(message.get("content"), again.get("content"))
+    if pair is None:
+        return None
+    keys: Keys = ("messages", index, "content", *pair)
+    before, after = string_at(mine, keys), string_at(theirs, keys)
+    found = _READERS[kind](before, after)
+    if found is None:
+        return None
+    change, granularity = found
+    at = common_length(before, after)
+    return Replay(keys, message["role"], kind, change, before, after, at, theirs, granularity)
+
+
+def _texts(mine: Any, theirs: Any) -> Keys | None:
+    """Keys of the only text in which two contents differ; ``None`` where they differ otherwise or not at all."""
+    if mine == theirs:
+        return None
+    if isinstance(mine, str) and isinstance(theirs, str):
+        return ()
+    if not isinstance(mine, list) or not isinstance(theirs, list) or len(mine) != len(theirs):
+        return None
+    places = [place for place, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]
+    if len(places) != 1:
+        return None
+    a, b = mine[places[0]], theirs[places[0]]
+    both = all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in (a, b))
+    return (places[0], "text") if both and {**a, "text": ""} == {**b, "text": ""} else None
+
+
+_Found = tuple[Literal["another", "left out", "put in"], "Granularity | None"]
+
+
+def _time(before: str, after: str) -> _Found | None:
+    at = common_length(before, after)
+    was, now = time_at(before, at), time_at(after, at)
+    if was is not None and now is not None and was.start == now.start and mask_slots(before) == mask_slots(after):
+        return "another", max(was.granularity, now.granularity)
+    change, stamp = _stamp(before, after)
+    times = list(find_times(stamp))
+    if change is None or not times or len(stamp) - sum(time.end - time.start for time in times) > _FRAME:
+        return None
+    return change, max(time.granularity for time in times)
+
+
+def _id(before: str, after: str) -> _Found | None:
+    at = common_length(before, after)
+    was, now = id_at(before, at), id_at(after, at)
+    if was is not None and now is not None and was.start == now.start and mask_slots(before) == mask_slots(after):
+        return "another", None
+    change, stamp = _stamp(before, after)
+    ids = list(find_ids(stamp))
+    if change is None or not ids or len(stamp) - sum(found.end - found.start for found in ids) > _FRAME:
+        return None
+    return change, None
+
+
+def _number(before: str, after: str) -> _Found | None:
+    if re.sub(r"\d+", "#", before) == re.sub(r"\d+", "#", after):
+        return "another", None
+    change, stamp = _stamp(before, after)
+    if change is None or len(stamp) > 2 * _FRAME or not _COUNTER.match(stamp):
+        return None
+    return change, None
+
+
+_READERS: dict[Kind, Callable[[str, str], _Found | None]] = {"time": _time, "id": _id, "number": _number}
+
+
+def _stamp(before: str, after: str) -> tuple[Literal["left out", "put in"] | None, str]:
+    """What only one of them has, when all else is the same and there is something else."""
+    at = common_length(before, after)
+    same = common_suffix(before[at:], after[at:])
+    gone, new = before[at : len(before) - same], after[at : len(after) - same]
+    if bool(gone.strip()) == bool(new.strip()) or not (before[:at] + before[len(before) - same :]).strip():
+        return None, ""
+    return ("left out", gone) if gone.strip() else ("put in", new)
