@@ -74,12 +74,5 @@ def _message(counts: _Counts) -> str:
     if counts.silent:
         told.append(f"{counts.silent:,} without usage")
     if counts.vague:
-        told.append(f"{counts.vague:,} with a usage that leaves out the cached tokens")
-    return (
-        f"of {_counted(counts.answers)} in this file there {'is' if counts.silent + counts.vague == 1 else 'are'} "
-        f"{' and '.join(told)}: whether the cache was used cannot be seen"
-    )
-
-
-def _counted(answers: int) -> str:
-    return "the 1 answer" if answers == 1 else f"{answers:,} answers"
+        told.append(f"{counts.vague:,} without cached tokens in their usage")
+    return f"recorded answers: {counts.answers:,}, {', '.join(told)}: whether the cache was used cannot be seen"
