@@ -1,0 +1,104 @@
+"""The check of one Python source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+
+from agentcache.lint.finding import Finding
+from agentcache.lint.python.history import Histories
+from agentcache.lint.python.module import Module, index_module
+from agentcache.lint.python.places import Point
+from agentcache.lint.python.prompts import prompts_of
+from agentcache.lint.python.reading import Reader
+from agentcache.lint.python.replays import replay_defects
+from agentcache.lint.python.report import Defect, Source
+from agentcache.lint.python.sends import sends_of, turns_of
+from agentcache.lint.python.settings import setting_defects
+from agentcache.lint.python.slots import defects_of
+
+_WORTH_READING = re.compile(
+    r"""["'](?:system|developer|tool_calls|input_schema)["'] | \bSystemMessage | \bsystem_?prompt | \bmessages\s*=
+      | \binstructions\b | \bsystem\s*= | (?i:system_?(?:prompt|message|instruction)) | \btools\s*= | Agent\(""",
+    re.VERBOSE,
+)
+_BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
+
+
+def check_python(source: str, file: str) -> list[Finding]:
+    """What in a Python source will keep a prefix cache from reusing the prompts that it sends.
+
+    Nothing is imported or run.  The source is parsed, and what varies (clocks, fresh ids, the machine, the order of sets) is
+    followed inside the module into the texts that requests share; what a program does to messages that it has sent before is
+    looked at as well.  Where the check is not sure, it says nothing.
+
+    Args:
+        file: what findings call it.
+
+    Returns:
+        findings in the order of the source, each at a line and a column; of a source that cannot be parsed, one AC903.
+    """
+    text = source.removeprefix(_BYTE_ORDER_MARK)
+    report = Source(text, file)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        return [report.unreadable(error.lineno or 1, error.msg)]
+    except (ValueError, RecursionError, MemoryError) as error:
+        return [report.unreadable(1, str(error) or type(error).__name__)]
+    if not _WORTH_READING.search(text):
+        return []
+    try:
+        defects = list(_defects(index_module(tree)))
+    except RecursionError:
+        return []  # an expression nested deeper than any that people write; it says nothing about prompts
+    shift = len(source) - len(text)
+    findings = [report.finding(defect) for defect in _distinct(defects)]
+    return sorted((_shifted(finding, shift) for finding in findings), key=_order)
+
+
+def _defects(module: Module) -> Iterator[Defect]:
+    """The more telling ones first."""
+    reader = Reader(module)
+    sends = list(sends_of(module))
+    sends_in: dict[int, list[Point]] = {}
+    for send in sends:
+        sends_in.setdefault(id(send.point.scope), []).append(send.point)
+    for prompt in prompts_of(module, reader.names):
+        yield from defects_of(reader, prompt, sends_in)
+    turns = list(turns_of(module, reader.names, sends))
+    yield from setting_defects(reader, sends, turns)
+    yield from replay_defects(reader)
+    yield from Histories(reader, sends, turns).defects()
+
+
+def _distinct(defects: list[Defect]) -> Iterator[Defect]:
+    """One for each place; a statement that puts a time into an old message is not said to edit it as well."""
+    nodes: set[int] = set()
+    statements: dict[int, str] = {}
+    for defect in defects:
+        if id(defect.node) in nodes:
+            continue
+        earlier = statements.setdefault(id(defect.point), defect.code)
+        if defect.code.startswith("AC4") and earlier != defect.code:
+            continue
+        nodes.add(id(defect.node))
+        yield defect
+
+
+def _shifted(finding: Finding, shift: int) -> Finding:
+    """Offsets of edits count the byte order mark that the parser does not want to see."""
+    if not shift or not finding.fix.edits:
+        return finding
+    edits = tuple(
+        edit.model_copy(update={"start": edit.start + shift, "end": edit.end + shift}) for edit in finding.fix.edits
+    )
+    return finding.model_copy(update={"fix": finding.fix.model_copy(update={"edits": edits})})
+
+
+def _order(finding: Finding) -> tuple[int, int, str]:
+    return finding.location.record or 0, finding.location.char or 0, finding.code

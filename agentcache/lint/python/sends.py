@@ -1,0 +1,212 @@
+"""Calls of models, the lists of messages that they send, and the loops that send the same list again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from agentcache.lint.python.module import Module, is_self, keyword_of, last_word
+from agentcache.lint.python.names import Here, Names, arguments_of
+from agentcache.lint.python.places import Loop, Point, Scope
+
+Key: TypeAlias = "tuple[Scope, str]"
+"""A list: the scope that its name belongs to, or the class whose attribute it is."""
+
+_API = re.compile(
+    r"""(?:^|\.) (?: (?:completions|responses|messages)\.(?:create|parse|stream)
+      | a?completion | a?invoke | astream | a?chat | a?generate | generate_content | a?complete | create_message
+      | create_completion | chat_completion | acompletion_with_retry )$""",
+    re.VERBOSE,
+)
+_NO_MODEL = re.compile(
+    r"token|count|save|dump|log|print|render|template|format|hash|len|summar|compact|store|write|title", re.IGNORECASE
+)
+_LISTS = re.compile(
+    r"(?:^|_)(?:messages?|msgs|history|conversation|chat_log|transcript|input_items|dialog(?:ue)?|turns)$",
+    re.IGNORECASE,
+)
+_POSITIONAL = {
+    "invoke",
+    "ainvoke",
+    "stream",
+    "astream",
+    "chat",
+    "achat",
+    "generate",
+    "agenerate",
+    "complete",
+    "acomplete",
+}
+_COPIES = {"list", "tuple", "copy.copy", "copy.deepcopy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A call of a model."""
+
+    call: ast.Call
+    point: Point
+    messages: ast.expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Code that sends the same list again and again.
+
+    Attributes:
+        loop: ``None``: the function as a whole, which is called for each turn.
+    """
+
+    key: Key
+    send: Send
+    loop: Loop | None
+
+    def holds(self, point: Point) -> bool:
+        """The statement runs in each turn, or can."""
+        if self.loop is None:
+            return point.scope is self.send.point.scope
+        return self.loop in point.loops
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the list that is sent: an expression that was followed, and the list it is, if it is one with a name."""
+
+    node: ast.expr
+    here: Here
+    key: Key | None = None
+
+
+def sends_of(module: Module) -> Iterator[Send]:
+    """All calls of models."""
+    for call, point in module.calls:
+        name = ast_name(call.func)
+        if _NO_MODEL.search(last_word(call.func)):
+            continue
+        messages = keyword_of(call, "messages")
+        if messages is None and (
+            last_word(call.func) in ("create", "parse", "stream", "run", "run_sync", "run_streamed")
+        ):
+            messages = keyword_of(call, "input") or keyword_of(call, "message_history")
+        api = _API.search(name) is not None
+        if (
+            messages is None
+            and call.args
+            and last_word(call.func) in _POSITIONAL
+            and _LISTS.search(last_word(call.args[0]))
+        ):
+            messages = call.args[0]
+        if messages is not None or (api and keyword_of(call, "model") is not None):
+            yield Send(call, point, messages)
+
+
+def ast_name(node: ast.expr) -> str:
+    """``client.chat.create``, with whatever stands before the last dots left out."""
+    words = []
+    while isinstance(node, ast.Attribute):
+        words.append(node.attr)
+        node = node.value
+    words.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(words))
+
+
+def key_of(node: ast.expr, point: Point) -> Key | None:
+    """The list that a name or ``self.name`` is."""
+    if isinstance(node, ast.Attribute) and is_self(node.value) and point.scope.home is not None:
+        return point.scope.home, node.attr
+    if not isinstance(node, ast.Name):
+        return None
+    scope: Scope | None = point.scope
+    while scope is not None:
+        if node.id in scope.definitions and (scope is point.scope or not isinstance(scope.node, ast.ClassDef)):
+            return scope, node.id
+        scope = scope.parent
+    return None
+
+
+def parts_of(names: Names, node: ast.expr, here: Here) -> Iterator[Part]:
+    """What a list of messages is put together from: names, slices and written lists, followed to where they are set."""
+    seen: set[tuple[int, int]] = set()
+
+    def follow(node: ast.expr, here: Here) -> Iterator[Part]:
+        if here.too_deep or (id(node), id(here.point)) in seen or len(seen) > 200:
+            return
+        seen.add((id(node), id(here.point)))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            yield from follow(node.left, here)
+            yield from follow(node.right, here)
+        elif isinstance(node, ast.List):
+            yield Part(node, here)
+            for part in node.elts:
+                if isinstance(part, ast.Starred):
+                    yield from follow(part.value, here)
+        elif isinstance(node, ast.IfExp):
+            yield from follow(node.body, here)
+            yield from follow(node.orelse, here)
+        elif isinstance(node, ast.BoolOp):
+            for part in node.values:
+                yield from follow(part, here)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            yield Part(node, here)
+            yield from follow(node.value, here)
+        elif isinstance(node, ast.Call):
+            yield from called(node, here)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            yield from named(node, here)
+
+    def called(node: ast.Call, here: Here) -> Iterator[Part]:
+        if names.module.imported(node.func) in _COPIES and node.args:
+            yield from follow(node.args[0], here)
+        elif last_word(node.func) == "copy" and isinstance(node.func, ast.Attribute):
+            yield from follow(node.func.value, here)
+        elif names.module.imported(node.func) == "collections.deque":
+            yield Part(node, here)
+        else:
+            scope = names.function(node.func, here)
+            for value, point in () if scope is None else scope.returns:
+                yield from follow(value, here.at(point, arguments_of(node, scope, here) if scope else {}))
+
+    def named(node: ast.Name | ast.Attribute, here: Here) -> Iterator[Part]:
+        if isinstance(node, ast.Name) and node.id in here.bound:
+            bound = here.bound[node.id]
+            if not bound.element:
+                yield from follow(bound.value, bound.here.at(bound.here.point))
+            return
+        key = key_of(node, here.point)
+        yield Part(node, here, key)
+        meaning = names.meaning(node.id, here) if isinstance(node, ast.Name) else names.attribute(node, here)
+        for definition in () if meaning is None else meaning.definitions:
+            if definition.value is not None and definition.kind in ("value", "add"):
+                yield from follow(definition.value, meaning.at(definition) if meaning else here)
+
+    return follow(node, here)
+
+
+def turns_of(module: Module, names: Names, sends: list[Send]) -> Iterator[Turn]:
+    """The lists that are kept from turn to turn, and the code that runs in each turn."""
+    for send in sends:
+        if send.messages is None:
+            continue
+        keys = {part.key for part in parts_of(names, send.messages, Here(send.point)) if part.key is not None}
+        for key in sorted(keys, key=lambda key: (key[0].name, key[1])):
+            scope, name = key
+            if isinstance(scope.node, ast.ClassDef) or scope is not send.point.scope:
+                lasting = isinstance(scope.node, ast.ClassDef | ast.Module) and not send.point.scope.is_init
+                if lasting and scope is not send.point.scope:
+                    yield Turn(key, send, None)
+                continue
+            plain = [
+                found for found in scope.definitions.get(name, ()) if not found.extends and _is_new(found.value, name)
+            ]
+            for loop in send.point.loops:
+                if all(loop not in found.point.loops for found in plain):
+                    yield Turn(key, send, loop)
+                    break
+
+
+def _is_new(value: ast.expr | None, name: str) -> bool:
+    """The name gets another list, which is not made from the one that it had."""
+    return value is None or not any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(value))
