@@ -8,7 +8,8 @@ import json
 import pytest
 
 from agentcache.lint.cli import main
-from agentcache.lint.records import Record, Unreadable, read_records
+from agentcache.lint.readers import read_records
+from agentcache.lint.records import Record, Unreadable
 
 GOOD = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -22,12 +23,14 @@ def line(value) -> bytes:
 
 
 def test_bare_and_wrapped_bodies():
-    records = read(line(GOOD) + line({"body": GOOD, "custom_id": "1"}) + line({"request": GOOD}))
-    assert [(r.line, r.prefix, r.body["messages"]) for r in records] == [
-        (1, "", GOOD["messages"]),
-        (2, "body.", GOOD["messages"]),
-        (3, "request.", GOOD["messages"]),
-    ]
+    wrapped = [GOOD, {"body": GOOD, "custom_id": "1"}, {"request": GOOD}, {"request": {"headers": {}, "body": GOOD}}]
+    records = read(b"".join(map(line, wrapped)))
+    places = [r.places.find(("messages", 0, "content"), 1) for r in records]
+    assert [(r.line, r.body["messages"]) for r in records] == [(n, GOOD["messages"]) for n in (1, 2, 3, 4)]
+    assert places == [
+        (f"{prefix}messages[0].content", 1) for prefix in ("", "body.", "request.", "request.body.")
+    ]  # fmt: skip
+    assert [r.source for r in records] == wrapped
 
 
 def test_blank_lines_count_and_say_nothing():
@@ -48,7 +51,11 @@ def test_a_byte_order_mark_and_a_missing_last_line_end():
         (b'"text"', "got a string"),
         (b"null", "got null"),
         (b"{}", "messages is missing"),
-        (b'{"body": {"input": "x"}}', "body.messages is missing"),
+        (b'{"body": {"model": "x"}}', "body.messages is missing"),
+        (b'{"url": "/v1/embeddings", "body": {"input": "x"}}', "takes no prompts"),
+        (b'{"input": [5]}', "input[0]: got 5"),
+        (b'{"body": {"prompt": []}}', "body.prompt: got []"),
+        (b'{"prompt": [1, -1]}', "prompt: got [1, -1], expected text or a list of token ids"),
         (b'{"messages": []}', "an empty list"),
         (b'{"messages": "Hi"}', "messages: got a string"),
         (b'{"messages": [{"role": "user", "content": "a"}, 7]}', "messages[1]: got a number"),
@@ -102,7 +109,7 @@ def test_a_broken_line_is_named_the_rest_is_linted_and_the_code_is_2(lint, token
     "body",
     [
         {"messages": [{"role": "wizard", "content": "Hi"}]},
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]},
         {"messages": [{"role": "user", "content": "Hi"}], "tools": [7]},
         {"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": 7},
     ],
