@@ -52,7 +52,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "allow_special_tokens",
         "enable_test_hooks",
     ),
-    "watching": ("access_log", "otel"),
+    "watching": ("access_log", "otel", "trace"),
 }
 
 

@@ -163,6 +163,10 @@ class Settings(BaseModel):
         "variables say, or http://localhost:4318",
     )
 
+    trace: Path | None = Field(
+        None, description="file to which each answered prompt is appended, text and token ids, for agentcache lint"
+    )
+
     home: Path = Field(default_factory=default_home, description="converted models and snapshots")
 
     @field_validator(*SIZES, mode="before")
@@ -189,6 +193,13 @@ class Settings(BaseModel):
                 f"got {value!r}, and the packages for traces are not installed: pip install '.[otel]' in the folder of "
                 "agentcache's source"
             )
+        return value
+
+    @field_validator("trace")
+    @classmethod
+    def _file_to_write(cls, value: Path | None) -> Path | None:
+        if value is not None and (not value.parent.is_dir() or (value.exists() and not value.is_file())):
+            raise ValueError(f"got {str(value)!r}, expected a file in a folder that there is")
         return value
 
     @field_validator("api_keys", "admin_keys")

@@ -35,6 +35,7 @@ from agentcache.server.watch.exchanges import ExchangeWatch
 from agentcache.server.watch.findings_routes import findings_router
 from agentcache.server.watch.metrics import metrics_router
 from agentcache.server.watch.request_ids import RequestIds
+from agentcache.server.watch.trace_file import SentBodies, TraceFile
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:
@@ -96,12 +97,28 @@ def _traces(context: Context) -> Traces | None:
     return traces
 
 
+def _trace_file(engine: AsyncEngine, settings: Settings, desk: SessionDesk) -> TraceFile | None:
+    """
+    Raises:
+        SettingsError: it cannot be written.
+    """
+    if settings.trace is None:
+        return None
+    keys = dict.fromkeys((*settings.keys(), *settings.operator_keys()))
+    return TraceFile(settings.trace, engine.tokenizer, [desk.home(key, None).owner for key in keys])
+
+
 def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     """An app that serves ``engine``: starts it with its own start-up and stops it at its end.
 
     ``app.state.lifecycle.close()`` ends what runs and refuses what comes; ``run_server`` calls it on Ctrl-C and SIGTERM.
+
+    Raises:
+        SettingsError: ``--trace`` names what cannot be written.
     """
-    context = Context(engine, settings, SessionDesk(engine, settings))
+    desk = SessionDesk(engine, settings)
+    trace = _trace_file(engine, settings, desk)
+    context = Context(engine, settings, desk, trace=trace)
     if settings.access_log != "off":
         context.exchanges.subscribe(AccessLog(settings.access_log).note)
     traces = _traces(context)
@@ -115,7 +132,8 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         finally:
             sweeper.cancel()
             context.lifecycle.close()
-            await asyncio.gather(_stop(engine), *(() if traces is None else (traces.close(),)))
+            closing = [watcher.close() for watcher in (traces, trace) if watcher is not None]
+            await asyncio.gather(_stop(engine), *closing)
 
     app = _App(
         context,
@@ -154,4 +172,6 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
         app.include_router(router(context), dependencies=[any_key, an_operators])
     guard_origins(app, settings)
     app.add_middleware(AnthropicErrors)
+    if trace is not None:
+        app.add_middleware(SentBodies)
     return app

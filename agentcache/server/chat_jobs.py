@@ -43,7 +43,10 @@ def chat_job(
     space = Namespace(key, home.root, body.cache_salt)
     ending = PromptEnding(context, space, [asked], "transcript" if prompt.kept.tokens else "template")
     prompts = [Prompt(prompt.ids, prompt.transcript.text)]
-    return Job(body, prompts, params, home.root, home.owner, ending, reading=reading, id=job_id)
+    return Job(
+        body, prompts, params, home.root, home.owner, ending,
+        reading=reading, id=job_id, asked=[asked], salt=body.cache_salt,
+    )  # fmt: skip
 
 
 def _from_its_beginning(read: Read, beginning: str) -> Read:

@@ -20,6 +20,7 @@ from agentcache.settings import Settings
 
 if TYPE_CHECKING:
     from agentcache.engine.loop import AsyncEngine
+    from agentcache.server.watch.trace_file import TraceFile
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Context:
     said: SaidReplies = field(default_factory=SaidReplies)
     journal: Journal = field(default_factory=Journal)
     exchanges: Exchanges = field(default_factory=Exchanges)
+    trace: TraceFile | None = None
 
     @cached_property
     def planner(self) -> ReplyPlanner:

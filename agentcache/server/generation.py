@@ -162,6 +162,11 @@ class Generation:
         return [self._pending[choice] for choice in sorted(self._pending)]
 
     @property
+    def untaken(self) -> list[Delta]:
+        """What was generated and was not taken (``finish`` leaves what it returns)."""
+        return [self._pending[choice] for choice in sorted(self._pending)]
+
+    @property
     def _client_gone(self) -> bool:
         """Nobody takes what is pending: the request was cut, also when its last token is there already."""
         return isinstance(self._failure, ClientGoneError)

@@ -20,6 +20,7 @@ from agentcache.server.usage import Notes
 if TYPE_CHECKING:
     from agentcache.engine.streams import OutputStream
     from agentcache.server.bodies import GenerationBody
+    from agentcache.server.misses import Asked
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Job:
         bookmark: of the session that it is a turn of.
         reading: how its replies are read.
         created: Unix seconds.
+        asked: what each prompt was made of.
+        salt: the ``cache_salt`` of the namespace.
     """
 
     body: GenerationBody
@@ -67,6 +70,8 @@ class Job:
     reading: Reading = PLAIN
     id: str = field(default_factory=new_id)
     created: float = field(default_factory=time.time)
+    asked: Sequence[Asked] = ()
+    salt: str | None = None
 
     @property
     def num_choices(self) -> int:

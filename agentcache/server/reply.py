@@ -18,6 +18,7 @@ from agentcache.server.generation import Delta, Generation
 from agentcache.server.job import Job, submit
 from agentcache.server.watch.exchanges import Exchange
 from agentcache.server.watch.journal import RequestRecord
+from agentcache.server.watch.trace_file import Answered, TraceFile, sent_body, told_fields, with_untaken
 from agentcache.server.writer import Writer, encode
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Recorder:
         self._context = context
         self._job = job
         self._writer = writer
+        self._scope = request.scope
         self._route = request.url.path
         self._exchange: Exchange = request.state.exchange
         self._submitted = time.time()
@@ -117,6 +119,31 @@ class Recorder:
                 exchange=self._exchange,
                 measured=len(reasons) == job.num_choices,
             )
+        )
+        if self._context.trace is not None and self._generation is not None:
+            self._context.trace.note(self._answered(self._context.trace, self._generation, status, error))
+
+    def _answered(self, trace: TraceFile, generation: Generation, status: int, error: str | None) -> Answered:
+        job, writer, body = self._job, self._writer, sent_body(self._scope)
+        return Answered(
+            request_id=self._exchange.request_id,
+            answer_id=writer.answer_id,
+            route=self._route,
+            session=writer.notes.session or job.body.session,
+            started=self._exchange.started,
+            status=status,
+            error=error,
+            model=writer.model,
+            page_size=self._context.engine.info.page_size,
+            tenant=trace.tenant(job.owner),
+            salt=job.salt,
+            body=body,
+            told=told_fields(self._route, job.body, body),
+            prompts=[prompt.token_ids for prompt in job.prompts],
+            asked=job.asked,
+            n=job.params.n,
+            choices=with_untaken(writer.choices, generation.untaken),
+            notes=writer.notes,
         )
 
     def _queued(self, reports: Sequence[SequenceReport], started: float) -> float | None:

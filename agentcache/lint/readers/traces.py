@@ -2,8 +2,10 @@
 
 ::
 
-    {"format": "agentcache-trace", "version": 1, "route": "/v1/chat/completions", "session": null, "namespace": null,
-     "model": "smollm2", "request": {body as it was sent}, "conversation": {what the prompt says, if the body alone does not},
+    {"format": "agentcache-trace", "version": 1, "route": "/v1/chat/completions", "session": null, "tenant": null,
+     "cache_salt": null, "model": "smollm2",
+     "request": {body as it was sent},
+     "conversation": {all that the prompt says; left out where the body says it},
      "prompt_token_ids": [...], "choices": [{"index": 0, "token_ids": [...], "end_token": 2, "message": {...}}],
      "usage": {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}}, "agentcache": {...}}
 
@@ -45,7 +47,7 @@ def read_trace(value: Mapping[str, Any], file: str, line: int) -> Record | Unrea
     session = value.get("session")
     return replace(
         record,
-        body=_in_namespace(record.body, value.get("namespace")),
+        body=_in_namespace(record.body, value),
         session=session if isinstance(session, str) else record.session,
         prompt_ids=ids,
         reply=_reply(choices[0]) if isinstance(choices, list) and choices else None,
@@ -54,11 +56,12 @@ def read_trace(value: Mapping[str, Any], file: str, line: int) -> Record | Unrea
     )
 
 
-def _in_namespace(body: Mapping[str, Any], namespace: Any) -> Mapping[str, Any]:
-    """Keys that share no pages are told apart as salts are."""
-    if not isinstance(namespace, str):
-        return body
-    return {**body, "cache_salt": f"{namespace}/{body.get('cache_salt') or ''}"}
+def _in_namespace(body: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the salt of its session, and, of a server with several keys, apart from what other keys sent."""
+    tenant, salt = value.get("tenant"), value.get("cache_salt")
+    if isinstance(tenant, int):
+        return {**body, "cache_salt": f"key {tenant}" + (f", {salt}" if isinstance(salt, str) else "")}
+    return {**body, "cache_salt": salt} if isinstance(salt, str) else body
 
 
 def _ids(value: Any) -> list[int] | None:

@@ -111,7 +111,8 @@ def completions_router(context: Context) -> APIRouter:
         space = Namespace(key, context.root(key, body.cache_salt), body.cache_salt)
         asked = [Asked(Text(Transcript(array("I", prompt.token_ids)))) for prompt in prompts]
         owner = context.desk.home(key, None).owner
-        return Job(body, prompts, params, space.root, owner, PromptEnding(context, space, asked))
+        ending = PromptEnding(context, space, asked)
+        return Job(body, prompts, params, space.root, owner, ending, asked=asked, salt=body.cache_salt)
 
     def writer(job: Job) -> CompletionWriter:
         echo = isinstance(job.body, CompletionBody) and bool(job.body.echo)

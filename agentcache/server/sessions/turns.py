@@ -164,7 +164,7 @@ async def _answer_turn(
         home = session.home
         job = Job(
             body, [question.prompt], question.params, home.root, home.owner, ending,
-            bookmark=session.bookmark, reading=question.reading, id=job_id,
+            bookmark=session.bookmark, reading=question.reading, id=job_id, asked=[question.asked], salt=home.salt,
         )  # fmt: skip
         return await answer(context, request, job, steps.make_writer(job))
     except BaseException:
