@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentcache.lint.parting import Parting
 from agentcache.lint.rules.base import Cause, Rule
-from agentcache.lint.texts.filled_in import are_values
+from agentcache.lint.texts.filled_in import are_values, is_phrase, stands_first
 from agentcache.lint.texts.replays import find_replay
 from agentcache.lint.texts.spots import Spot, Words, find_spot
 from agentcache.lint.texts.surroundings import is_version
@@ -20,10 +20,10 @@ def explain(parting: Parting) -> Cause | None:
     if spot is None:
         return _explain_replay(parting)
     span = spot.slot
-    was, now = spot.before[span.start : span.before_end], spot.after[span.start : span.after_end]
-    if is_version(spot.before, span.start, span.before_end) and is_version(spot.after, span.start, span.after_end):
-        return None
-    if not spot.same_session and (span.size > _SHORT or not are_values(was, now)):
+    if spot.same_session:
+        if is_version(spot.before, span.start, span.before_end) and is_version(spot.after, span.start, span.after_end):
+            return None
+    elif span.size > _SHORT or not are_values(spot, span) or (is_phrase(spot, span) and stands_first(spot, span)):
         return None
     if not _is_the_same_text(spot) or not spot.comes_again(span):
         return None

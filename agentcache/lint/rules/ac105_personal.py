@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
 from agentcache.lint.rules.base import Cause, Observation, Rule
-from agentcache.lint.texts.filled_in import are_values
+from agentcache.lint.texts.filled_in import are_values, stands_first
 from agentcache.lint.texts.heads import head_strings
 from agentcache.lint.texts.placeholders import find_placeholders
 from agentcache.lint.texts.spans import MIN_SHARED, Span
 from agentcache.lint.texts.spots import Spot, Words, find_spot
-from agentcache.lint.texts.surroundings import has_label
 from agentcache.lint.texts.suspicions import suspicion
 
 _BEGINNING = 240
@@ -24,14 +23,11 @@ _HELP = "put what all requests share first in {path}, and what is particular to 
 
 def explain(parting: Parting) -> Cause | None:
     """Requests of two sessions part in a text of their own, and share what follows."""
-    if parting.session is not None:
-        return None
     spot = find_spot(parting, opening=True)
-    if spot is None:
+    if spot is None or spot.same_session:
         return None
     span = spot.slot
-    was, now = spot.before[span.start : span.before_end], spot.after[span.start : span.after_end]
-    if not are_values(was, now) or not (span.start <= _BEGINNING or has_label(spot.after, span.start, spot.line_end)):
+    if not are_values(spot, span) or not stands_first(spot, span):
         return None
     if not _is_worth_it(spot, span):
         return None

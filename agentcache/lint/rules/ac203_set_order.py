@@ -34,14 +34,16 @@ def _explain_schema(parting: Parting) -> Cause | None:
         return None
     before, after = json.dumps(found.before, ensure_ascii=False), json.dumps(found.after, ensure_ascii=False)
     char = common_length(before, after)
+    others = found.count - 1
+    more = "" if others < 1 else f", and so {'does' if others == 1 else 'do'} {others} other{'s' if others > 1 else ''}"
     return Cause(
-        place=("schema", found.keys),
+        place=("schema", found.tool),
         edit=BodyEdit(found.body, found.keys),
         char=None,
         severity="error",
         before=shown(before, char, len(before)),
         after=shown(after, char, len(after)),
-        message="a list in a tool's schema holds the same items in another order",
+        message=f"a list in the schema of the tool {found.tool!r} holds the same items in another order{more}",
         help=_HELP.format(path=parting.later.path(found.keys)),
         fix=Fix(applicability="unsafe"),
     )

@@ -30,10 +30,10 @@ def explain(parting: Parting) -> Cause | None:
 def _what(found: Rewritten) -> str:
     if found.before.replace("\r\n", "\n") == found.after.replace("\r\n", "\n"):
         return "its line ends (CR LF and LF)"
-    if found.before.strip() == found.after.strip():
-        return "white space at its " + (
-            "end" if found.before.lstrip() == found.after.lstrip() or found.char else "beginning"
-        )
+    if found.before.lstrip() == found.after.lstrip():
+        return "white space at its beginning"
+    if found.before.rstrip() == found.after.rstrip():
+        return "white space at its end"
     return "white space"
 
 

@@ -12,7 +12,7 @@ from agentcache.lint.texts.writing import Rewritten, find_rewritten, same_but_fo
 
 def explain(parting: Parting) -> Cause | None:
     """The two requests part in a character that one spells and the other escapes."""
-    found = find_rewritten(parting, same_but_for_escapes, arguments=True)
+    found = find_rewritten(parting, same_but_for_escapes)
     if found is None:
         return None
     before, after = found.excerpts()

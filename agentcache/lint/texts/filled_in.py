@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 
 from agentcache.lint.texts.forms import mask_slots
+from agentcache.lint.texts.spans import Span
 from agentcache.lint.texts.spots import Spot
+from agentcache.lint.texts.surroundings import has_label, is_version
+
+_BEGINNING = 240
+"""Characters: what varies within so few of the beginning stands first."""
 
 _AT_ONCE = 16
 """Characters that are the same at once behind a value when nothing else shows that it ends there."""
@@ -34,9 +39,24 @@ def _is_put_in(spot: Spot) -> bool:
     return min(gone, new) <= 2 and max(gone, new) > _PUT_IN
 
 
-def are_values(was: str, now: str) -> bool:
-    """Two values of one slot, rather than words that somebody changed in a prompt: names, numbers, or whole phrases."""
-    parts = was.strip(), now.strip()
+def are_values(spot: Spot, span: Span) -> bool:
+    """Two values of one slot, rather than words that somebody changed in a prompt: names, numbers, or whole phrases.
+
+    A version is the program's: a deployment changes it, and not a request.
+    """
+    if is_version(spot.before, span.start, span.before_end) and is_version(spot.after, span.start, span.after_end):
+        return False
+    parts = spot.values(span)
     if not all(parts):
         return False
     return all(len(part.split()) >= 3 or re.search(r"[\d_@/\\]|\w\.\w|\b[A-Z]", part) for part in parts)
+
+
+def stands_first(spot: Spot, span: Span) -> bool:
+    """It is at the beginning, or called a task or somebody's data."""
+    return span.start <= _BEGINNING or has_label(spot.after, span.start, spot.line_end)
+
+
+def is_phrase(spot: Spot, span: Span) -> bool:
+    """Both values are several words, such as tasks."""
+    return all(len(value.split()) >= 3 for value in spot.values(span))

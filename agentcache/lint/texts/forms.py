@@ -29,7 +29,7 @@ _ID = re.compile(
     re.VERBOSE,
 )
 _LABELLED = re.compile(
-    rf"""\b (?: {_RUN} [ _-]? (?: id | uuid | key | token )? | (?:uu)?id )
+    rf"""\b (?: {_RUN} [ _-]? (?: id | uuid | key | token )? | (?<!\w\s)(?<!\w[_-])(?:uu)?id )
          (?: \s+ is \b )? \s* (?:[:=\#]\s*)? ["'`(\[<]* $""",
     re.IGNORECASE | re.VERBOSE,
 )

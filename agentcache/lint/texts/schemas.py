@@ -2,87 +2,50 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from agentcache.lint.leaves import replace_at
 from agentcache.lint.parting import Parting
 from agentcache.lint.records import Body, Keys
+from agentcache.lint.structure.conversations import renders_further
+from agentcache.lint.structure.tool_lists import Tool, name_of, tools_parting, with_tools
+from agentcache.lint.structure.values import differences, reordered
 
 
-class ReorderedList(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReorderedList:
     """
     Attributes:
-        body: the later request with the list, and every other one that differs so, in the order it had.
+        tool: name of the tool that it is in.
+        body: the later request with this list, and every other one that differs so, in the order it had.
+        count: how many lists.
     """
 
     keys: Keys
+    tool: str
     before: Sequence[Any]
     after: Sequence[Any]
     body: Body
+    count: int
 
 
 def find_reordered_list(parting: Parting) -> ReorderedList | None:
-    """The list that is the first thing in which the tools of two requests differ, when only its order is another."""
-    mine, theirs = parting.earlier.record.body, parting.later.record.body
-    was, now = mine.get("tools"), theirs.get("tools")
-    if parting.settings_changed or parting.same_tools or not isinstance(was, list) or not isinstance(now, list):
+    """The list in which the tools of two requests part, when only its order is another."""
+    lists = tools_parting(parting)
+    if lists is None:
         return None
-    if len(was) != len(now) or _names(was) != _names(now):
+    tools: list[Tool] = []
+    found: list[tuple[Keys, str, Any, Any]] = []
+    for index, tool in enumerate(lists.later):
+        earlier, changed = lists.earlier_tool(name_of(tool)), tool
+        for change in differences(earlier, tool) if earlier is not None else ():
+            if reordered(change.before, change.after):
+                found.append((("tools", index, *change.keys), name_of(tool), change.before, change.after))
+                changed = replace_at(changed, change.keys, change.before)
+        tools.append(changed)
+    if not found:
         return None
-    found = _first_difference(was, now, ("tools",))
-    if found is None:
-        return None
-    keys, before, after = found
-    body = theirs
-    while found is not None:
-        body = replace_at(body, found[0], found[1])
-        found = _first_difference(was, body["tools"], ("tools",))
-    return ReorderedList(keys, before, after, body)
-
-
-_Found = tuple[Keys, Sequence[Any], Sequence[Any]]
-
-
-def _first_difference(was: Any, now: Any, keys: Keys) -> _Found | None:
-    """The first place in which the two are written differently, if that is a list in another order."""
-    place = keys
-    while True:
-        if isinstance(was, dict) and isinstance(now, dict):
-            key: str | int | None = _first_written_apart(was, now)
-            if key is None:
-                return None
-        elif isinstance(was, list) and isinstance(now, list):
-            if len(place) > 1 and sorted(map(_text, was)) == sorted(map(_text, now)):
-                return place, was, now
-            if len(was) != len(now):
-                return None
-            key = next((i for i, (a, b) in enumerate(zip(was, now, strict=True)) if _text(a) != _text(b)), None)
-            if key is None:
-                return None
-        else:
-            return None
-        was, now, place = was[key], now[key], (*place, key)
-
-
-def _first_written_apart(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first value that differs before the keys come in another order."""
-    for a, b in zip(was, now, strict=False):
-        if a != b:
-            return None
-        if _text(was[a]) != _text(now[b]):
-            return a
-    return None
-
-
-def _names(tools: Sequence[Any]) -> list[Any]:
-    names = []
-    for tool in tools:
-        function = tool.get("function") if isinstance(tool, dict) else None
-        names.append(function.get("name") if isinstance(function, dict) else None)
-    return names
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    body = with_tools(parting.later.record.body, tools)
+    return ReorderedList(*found[0], body, len(found)) if renders_further(parting, body) else None

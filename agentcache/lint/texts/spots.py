@@ -47,9 +47,20 @@ class Spot:
     def offset(self) -> int:
         return self.parting.offset
 
-    @property
+    @cached_property
     def same_session(self) -> bool:
-        return self.parting.session is not None
+        """Both are turns of one conversation: it is named, or it goes on; two users may well ask the same."""
+        parting = self.parting
+        if parting.session is None:
+            return False
+        named = (
+            parting.later.record.session is not None and parting.later.record.session == parting.earlier.record.session
+        )
+        return named or self._has_grown or parting.alignment.meets
+
+    @property
+    def _has_grown(self) -> bool:
+        return len(self.parting.later.messages) > len(self.parting.earlier.messages)
 
     @property
     def path(self) -> str:
@@ -74,6 +85,10 @@ class Spot:
     def slot(self) -> Span:
         """The first difference, in whole words."""
         return first_slot(self.before, self.after, self.offset, self.parting.behind)
+
+    def values(self, span: Span) -> tuple[str, str]:
+        """What the two strings say in ``span``."""
+        return self.before[span.start : span.before_end].strip(), self.after[span.start : span.after_end].strip()
 
     def text_behind(self, span: Span) -> int:
         """Characters of the string that are the same again behind ``span``."""
@@ -101,8 +116,7 @@ class Spot:
     @cached_property
     def _conversation_goes_on(self) -> bool:
         """Messages stand behind the string that are the same, and they are not just a question that two users ask."""
-        aligned, later = self.parting.alignment, self.parting.later
-        grown = len(later.messages) > len(self.parting.earlier.messages)
+        aligned, later, grown = self.parting.alignment, self.parting.later, self._has_grown
         if self.leaf.message is not None:
             return aligned.at == self.leaf.message and aligned.again > 0 and (aligned.meets or grown)
         behind = {leaf.message for leaf in later.leaves if leaf.start >= self.leaf.end} - {None}
@@ -159,9 +173,10 @@ def find_spot(parting: Parting, *, opening: bool = False) -> Spot | None:
         return None
     if leaf.role == "prompt" or is_head(parting.later, leaf):
         return Spot(parting, leaf, before, after, "head")
-    if opening and parting.session is None and leaf.message == first_said(parting.later) and leaf.role == "user":
-        return Spot(parting, leaf, before, after, "opening")
-    return None
+    spot = Spot(parting, leaf, before, after, "opening")
+    if not opening or leaf.role != "user" or leaf.message != first_said(parting.later) or spot.same_session:
+        return None
+    return spot
 
 
 def is_head(prompt: Prompt, leaf: Leaf) -> bool:

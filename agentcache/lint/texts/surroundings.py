@@ -79,7 +79,12 @@ def environment_block(text: str, at: int, line_end: str = "\n") -> Block | None:
     while end < len(text):
         stop = _line_stop(text, end + len(line_end), line_end)
         line = text[end + len(line_end) : stop]
-        if not _ENVIRONMENT_LINE.match(line) and not _STATUS_LINE.match(line):
+        if not line.strip():  # another paragraph of the same
+            stop = _line_stop(text, stop + len(line_end), line_end)
+            line = text[end + 2 * len(line_end) : stop]
+            if not _ENVIRONMENT_LINE.match(line):
+                break
+        elif not _ENVIRONMENT_LINE.match(line) and not _STATUS_LINE.match(line):
             break
         end = stop
     return Block(start, end)

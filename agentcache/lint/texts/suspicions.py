@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from xxhash import xxh3_64_intdigest
-
 from agentcache.lint.leaves import StringAt
 from agentcache.lint.rules.base import Observation
 from agentcache.lint.texts.forms import mask_slots
 from agentcache.lint.texts.spots import Words, shown
 
+_LABEL = 60
+"""Characters before a value, of its line, by which it is known again in another request."""
+
 
 def suspicion(string: StringAt, start: int, end: int, words: Words) -> Observation:
     """Characters ``[start, end)`` of ``string`` look as if they will differ in the next request."""
-    before = mask_slots(string.value[:start]).encode("utf-8", "surrogatepass")
+    line = string.value[string.value.rfind("\n", 0, start) + 1 : start][-_LABEL:]
     return Observation(
-        place=(string.keys, xxh3_64_intdigest(before)),
+        place=(string.keys, mask_slots(line)),
         value=string.value[start:end],
         keys=string.keys,
         char=start,

@@ -13,6 +13,7 @@ from agentcache.lint.leaves import Leaf, replace_at, strings_of
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import SHARED_ROLES, Prompt
 from agentcache.lint.records import Body, Keys
+from agentcache.lint.structure.conversations import renders_further
 from agentcache.lint.texts.spans import MIN_SHARED
 from agentcache.lint.texts.spots import first_said
 
@@ -55,8 +56,6 @@ class Rewritten:
     @property
     def owner(self) -> str:
         """Whose text it is, for people."""
-        if self.keys[-1] == "arguments":
-            return "a replayed call's text of arguments"
         return _OWNERS.get(self.role, f"a replayed {self.role} message")
 
     @property
@@ -91,28 +90,26 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else "/", paired)
 
 
-def find_rewritten(parting: Parting, alike: Alike, *, arguments: bool = False) -> Rewritten | None:
-    """The string in which they part, when it is the same but for its writing, and is read again behind the difference.
-
-    Args:
-        arguments: also look at the arguments of a replayed call.
-    """
+def find_rewritten(parting: Parting, alike: Alike) -> Rewritten | None:
+    """The string in which they part, when it is the same but for its writing, and is read again behind the difference."""
     if parting.settings_changed:
         return None
     mine, theirs = parting.earlier.record.body, parting.later.record.body
-    for keys, role in _candidates(parting, arguments):
+    for keys, role in _candidates(parting):
         before, after = _string(mine, keys), _string(theirs, keys)
         if before is None or after is None or before == after or not alike(before, after):
             continue
         char = common_length(before, after)
         if not _is_read_again(parting, keys, role, after[char:], len(after)):
             return None
-        body, count = _as_written(parting, alike, arguments)
+        body, count = _as_written(parting, alike)
+        if not renders_further(parting, body):
+            return None
         return Rewritten(keys, role, before, after, char, body, count)
     return None
 
 
-def _candidates(parting: Parting, arguments: bool) -> Iterator[tuple[Keys, str]]:
+def _candidates(parting: Parting) -> Iterator[tuple[Keys, str]]:
     """The strings that the first difference may lie in: blanks at the ends of a string are not rendered as part of it."""
     seen: set[Keys] = set()
     for prompt in (parting.later, parting.earlier):
@@ -120,10 +117,6 @@ def _candidates(parting: Parting, arguments: bool) -> Iterator[tuple[Keys, str]]
             if leaf.keys not in seen:
                 seen.add(leaf.keys)
                 yield leaf.keys, leaf.role
-    if arguments and parting.session is not None:
-        at = parting.alignment.at
-        if at < len(parting.later.messages):
-            yield from ((keys, "assistant") for keys in _arguments_of(parting.later.record.body, at))
 
 
 def _near(prompt: Prompt, char: int) -> Iterator[Leaf]:
@@ -162,14 +155,10 @@ def _is_head(prompt: Prompt, keys: Keys, role: str) -> bool:
     return role in SHARED_ROLES and (index is None or index < first_said(prompt))
 
 
-def _as_written(parting: Parting, alike: Alike, arguments: bool) -> tuple[Body, int]:
+def _as_written(parting: Parting, alike: Alike) -> tuple[Body, int]:
     """The later body with every string that is the same but for its writing as the earlier one has it, and their number."""
     mine, body = parting.earlier.record.body, parting.later.record.body
     places = [(string.keys, string.role) for string in strings_of(body)]
-    if arguments:
-        places += [
-            (keys, "assistant") for index in range(len(parting.later.messages)) for keys in _arguments_of(body, index)
-        ]
     count = 0
     for keys, role in places:
         before, after = _string(mine, keys), _string(body, keys)
@@ -180,14 +169,6 @@ def _as_written(parting: Parting, alike: Alike, arguments: bool) -> tuple[Body, 
         if alike(before, after):
             body, count = replace_at(body, keys, before), count + 1
     return body, count
-
-
-def _arguments_of(body: Body, index: int) -> Iterator[Keys]:
-    message = body["messages"][index]
-    for number, call in enumerate(message.get("tool_calls") or ()):
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-            yield ("messages", index, "tool_calls", number, "function", "arguments")
 
 
 def _message(keys: Keys) -> int | None:
@@ -206,7 +187,7 @@ def _string(body: Any, keys: Keys) -> str | None:
 def _visible(text: str, at: int) -> str:
     """A little of what stands around, on one line: escaped as JSON would, so that a blank can be seen."""
     near = text[max(0, at - 24) : at + 24]
-    plain = near.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
+    plain = near.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
     return ("…" if at > 24 else "") + "".join(_letter(c) for c in plain) + ("…" if at + 24 < len(text) else "")
 
 
