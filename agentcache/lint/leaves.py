@@ -84,6 +84,8 @@ def _strings_of(body: Body) -> Iterator[tuple[Keys, str, str]]:
             for part_index, part in enumerate(content):
                 if isinstance(part, dict) and isinstance(part.get("text"), str):
                     yield (*keys, part_index, "text"), role, part["text"]
+    if isinstance(body.get("prefill"), str):
+        yield ("prefill",), "assistant", body["prefill"]
     for index, tool in enumerate(body.get("tools") or ()):
         yield from _tool_strings(tool, ("tools", index))
 

@@ -31,6 +31,7 @@ from agentcache.lint.rules.base import BodyEdit, Cause, NoEdit, Rule, TextEdit
 from agentcache.lint.sessions import Session, SessionBook
 from agentcache.lint.share_points import SharePoints
 from agentcache.lint.tallies import Account, Explained, Tallies
+from agentcache.lint.usage_watch import UsageWatch
 
 _MOST_DEFECTS = 32
 """Defects of one request that are told apart; each costs a rendering."""
@@ -152,6 +153,7 @@ class Linter:
         self._families = Families()
         self._share_points = SharePoints(sizes[0])
         self._tallies = Tallies(sizes[0])
+        self._usage = UsageWatch()
         self._heads: OrderedDict[int, list[Account]] = OrderedDict()
         self._files: dict[str, int] = {}
         self._requests: list[RequestFigures] = []
@@ -176,6 +178,7 @@ class Linter:
         except RequestError as error:
             self._refuse(Unreadable(record.file, record.line, f"the chat template refuses it: {error}"))
             return
+        self._usage.add(record)
         self._ignored.update(dict.fromkeys(((record.file, record.line, code) for code in record.ignored), False))
         reuse = self._actual.match(prompt.tokens)
         session = self._sessions.assign(record, self._continued(prompt, reuse))
@@ -190,7 +193,11 @@ class Linter:
         self._keep(prompt, mended, session)
 
     def report(self) -> Report:
-        findings = [*self._tallies.findings(), *self._share_points.findings(self._judges)]
+        findings = [
+            *self._tallies.findings(),
+            *self._share_points.findings(self._judges),
+            *self._usage.findings(),
+        ]
         legitimate: dict[str, int] = {}
         for finding in findings:
             if finding.verdict == "legitimate":

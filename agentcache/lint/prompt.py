@@ -22,6 +22,8 @@ from agentcache.chat.text import common_length
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import ChatTemplateError
 from agentcache.lint.leaves import Leaf, locate, offset_in, string_at
+from agentcache.lint.readers.dialects.anthropic import PREFILL
+from agentcache.lint.readers.dialects.turns import readings
 from agentcache.lint.records import Body, Keys, Record
 
 SHARED_ROLES = frozenset({"system", "developer", "tools"})
@@ -147,11 +149,23 @@ class PromptMaker:
         return self._renderer.tokenizer
 
     def make(self, record: Record) -> Prompt:
-        """Render ``record``.
+        """Render ``record``, in another reading where the server would take one for this template (``readings``).
 
         Raises:
             ChatTemplateError: the template refuses its messages.
         """
+        refused: ChatTemplateError | None = None
+        for reading in readings(record):
+            try:
+                return self._make(reading)
+            except ChatTemplateError as error:
+                if error.code != "chat_template":
+                    raise
+                refused = refused or error
+        assert refused is not None
+        raise refused
+
+    def _make(self, record: Record) -> Prompt:
         body = record.body
         root = _root_of(body)
         if "messages" not in body:
@@ -169,7 +183,8 @@ class PromptMaker:
             starts = _Starts(self.tokenizer, ids)
             return Prompt(record, rendered.text, PagedTokens(ids, self._page_size, root), starts, self)
         encoded = rendered.encoded()
-        return Prompt(record, rendered.text, PagedTokens(encoded.ids, self._page_size, root), encoded.start, self)
+        prompt = Prompt(record, rendered.text, PagedTokens(encoded.ids, self._page_size, root), encoded.start, self)
+        return self._with_prefill(prompt, body[PREFILL]) if body.get(PREFILL) else prompt
 
     def answer(self, prompt: Prompt) -> Prompt | None:
         """``prompt`` with its reply behind it as it was generated; ``None`` when the file does not say it.
@@ -189,8 +204,9 @@ class PromptMaker:
             return replace(self._of_ids(replace(record, prompt_ids=ids), ids, prompt.tokens.root), answered=True)
         body = {
             **record.body,
-            "messages": [*record.body["messages"], reply.message],
+            "messages": [*record.body["messages"], _whole(reply.message, record.body.get(PREFILL))],
             "add_generation_prompt": False,
+            PREFILL: None,
         }
         try:
             made = self.make(replace(record, body=body, prompt_ids=None))
@@ -208,12 +224,25 @@ class PromptMaker:
         """
         if "messages" not in body:
             return str(body["prompt"])
-        return self._renderer.render_text(
+        rendered = self._renderer.render_text(
             body["messages"],
             tools=body.get("tools") or None,
             add_generation_prompt=body.get("add_generation_prompt") is not False,
             template_kwargs=body.get("chat_template_kwargs"),
-        ).text
+        )
+        return rendered.text + (body.get(PREFILL) or "")
+
+    def _with_prefill(self, prompt: Prompt, beginning: str) -> Prompt:
+        """The beginning of the reply behind the generation prompt, tokenised by itself; control tokens in it are text."""
+        more = self.tokenizer.encode(beginning, parse_special=False)
+        count, end, starts = len(prompt.tokens), len(prompt.text), _Starts(self.tokenizer, more)
+        head = prompt.start_of
+        return replace(
+            prompt,
+            text=prompt.text + beginning,
+            tokens=PagedTokens([*prompt.tokens[0:count], *more], self._page_size, prompt.tokens.root),
+            start_of=lambda token: head(token) if token < count else end + starts(token - count),
+        )
 
     def cut(self, prompt: Prompt, page_size: int) -> PagedTokens:
         """Its tokens in pages of another size."""
@@ -261,6 +290,11 @@ def settings_of(body: Body) -> Mapping[str, str | None]:
         "adapter": adapter_of(body),
         "options": json.dumps(options, sort_keys=True, default=str) if options else None,
     }
+
+
+def _whole(reply: Mapping[str, Any], beginning: str | None) -> Mapping[str, Any]:
+    """A reply behind the beginning that it was given."""
+    return {**reply, "content": beginning + (reply.get("content") or "")} if beginning else reply
 
 
 def adapter_of(body: Body) -> str | None:
