@@ -73,6 +73,6 @@ RULE = Rule(
     bad='generated: {"path":"a.py","line":3}\nreplayed:  {"line": 3, "path": "a.py"}',
     good='generated: {"path":"a.py","line":3}\nreplayed:  {"path":"a.py","line":3}',
     fix_safety="Safe: the arguments stay the same JSON value; only their text becomes the one that was generated.",
-    precedence=70,
+    precedence=25,
     explain=explain,
 )

@@ -85,6 +85,6 @@ RULE = Rule(
     bad='request 2: {"tool_calls": [{"id": "call_7Qx", …}]}\nrequest 3: {"tool_calls": [{"id": "call_b01", …}]}',
     good='request 2: {"tool_calls": [{"id": "call_7Qx", …}]}\nrequest 3: {"tool_calls": [{"id": "call_7Qx", …}]}',
     fix_safety="Safe: ids only pair calls with results, and both are changed together.",
-    precedence=70,
+    precedence=25,
     explain=explain,
 )

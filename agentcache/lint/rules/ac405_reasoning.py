@@ -87,6 +87,6 @@ RULE = Rule(
     bad='{"role": "assistant", "content": "", "tool_calls": […]}',
     good='{"role": "assistant", "reasoning_content": "The test imports …", "content": "", "tool_calls": […]}',
     fix_safety="Shown, never applied: what a model reads of its own reasoning changes what it does next.",
-    precedence=70,
+    precedence=25,
     explain=explain,
 )

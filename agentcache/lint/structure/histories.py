@@ -27,12 +27,18 @@ _MUCH = 400
 """Characters that do not come again by chance behind a message that is wholly another."""
 _SOME = 64
 _SUMMARY = re.compile(
-    r"\bsummar(?:y|ies) of (?:what|the|our|all|this|everything)\b|\b(?:conversation|context|session|progress)[ -]summary\b"
+    r"\bsummar(?:y|ies) of (?:what|our|everything|(?:the|this|all|our)(?: \w+)? (?:conversation|session|discussion|chat|work"
+    r"|progress|history|context|messages|steps))\b|\b(?:conversation|context|session|progress)[ -]summary\b"
     r"|<summary>|^\W*summary\b|\bhas been (?:summari[sz]ed|compacted)\b|\b(?:conversation|session|progress) so far\b"
     r"|\bcontinued from (?:a|the) previous\b|\b(?:previous|earlier) (?:conversation|messages|session)\b.{0,40}\bsummar",
     re.IGNORECASE,
 )
 """What a message says that stands for those that it replaces."""
+_REQUEST = re.compile(
+    r"\W*(?:please|write|give|create|make|produce|provide|prepare|generate|can|could|would|you|i want|summari[sz]e)\b",
+    re.IGNORECASE,
+)
+"""How somebody begins who asks for a summary."""
 _BEGINNING = 600
 """Characters of a message in which it says that it is a summary."""
 _SUMMED_UP = 4
@@ -83,9 +89,11 @@ def shift_of(parting: Parting) -> Shift | None:
     gone, new = mine[at : at + alignment.gone], theirs[at : at + alignment.new]
     if not alignment.again:
         return _without_more(parting, gone, new)
-    if not (alignment.meets or answers_behind(parting)) or not grows(parting):
-        return None
     most = 2 * _chars(gone) >= _chars(message for message in mine if message["role"] not in HEAD_ROLES)
+    if most and len(new) == 1 and len(gone) >= _SUMMED_UP and alignment.meets and _is_summary(new[0]["content"]):
+        return Shift(Change.COMPACTED, at, gone, new, alignment.again, most)  # the same question may be asked again
+    if not (alignment.meets or answers_behind(parting)) or not grows(parting):
+        return _wandering(parting)
     change = _change(parting, gone, new, most)
     return None if change is None else Shift(change, at, gone, new, alignment.again, most)
 
@@ -94,7 +102,7 @@ def _change(parting: Parting, gone: tuple[Message, ...], new: tuple[Message, ...
     if not gone:
         return Change.INSERTED
     if not new:
-        return Change.MOVED if parting.alignment.moved else Change.DROPPED
+        return Change.MOVED if parting.alignment.moved or _was_a_note(parting, gone) else Change.DROPPED
     if len(gone) > len(new):
         is_stub = len(new) == 1 and len(new[0]["content"]) <= _STUB_CHARS and _STUB.search(new[0]["content"])
         return Change.COMPACTED if most and not is_stub else Change.DROPPED
@@ -107,7 +115,33 @@ def _is_the_same_message(parting: Parting, was: Message, now: Message) -> bool:
     """An edit of it, and not another conversation's message with the same ones behind."""
     if was["role"] in HEAD_ROLES or parting.alignment.again_chars >= _MUCH:
         return True
-    return similar(was, now) and parting.alignment.again_chars >= _SOME
+    return similar(was, now)
+
+
+def _wandering(parting: Parting) -> Shift | None:
+    """A note that stood before the newest message, and stands before the next one now.
+
+    ::
+
+        earlier:  [ … ][ note ][ user ]
+        later:    [ … ][ user ][ reply ][ note ][ user ]      the note itself may be the longest text that comes again
+    """
+    at, mine, theirs = parting.alignment.at, parting.earlier, parting.later
+    left = mine.digests[at + 1 :]
+    if not left or not parting.alignment.moved or theirs.digests[at : at + len(left)] != left:
+        return None
+    if not has_reply(theirs.messages[at + len(left) :][:1]):
+        return None
+    return Shift(Change.MOVED, at, mine.messages[at : at + 1], (), len(left))
+
+
+def _was_a_note(parting: Parting, gone: tuple[Message, ...]) -> bool:
+    """What is gone was put between two messages, and no exchange went with it."""
+    if any(message["role"] in ("assistant", "tool", "function") for message in gone):
+        return False
+    at, mine = parting.alignment.at, parting.earlier.messages
+    answered = has_reply(mine[at + len(gone) :][:1])
+    return not answered or (mine[at - 1 : at] != () and mine[at - 1]["role"] in ("user", "tool", "function"))
 
 
 def _without_more(parting: Parting, gone: tuple[Message, ...], new: tuple[Message, ...]) -> Shift | None:
@@ -134,9 +168,13 @@ def _summed_up(parting: Parting) -> Shift | None:
     head = [message["role"] in HEAD_ROLES for message in theirs[:at]]
     if not all(head) or at == len(theirs) or len(mine) - at < _SUMMED_UP or len(theirs) - at > 2:
         return None
-    if theirs[at]["role"] == "assistant" or not _SUMMARY.search(theirs[at]["content"][:_BEGINNING]):
+    if theirs[at]["role"] == "assistant" or not _is_summary(theirs[at]["content"]):
         return None
     return Shift(Change.COMPACTED, at, mine[at:], theirs[at:], 0, most=True)
+
+
+def _is_summary(content: str) -> bool:
+    return _SUMMARY.search(content[:_BEGINNING]) is not None and _REQUEST.match(content) is None
 
 
 def similar(was: Message, now: Message) -> bool:
