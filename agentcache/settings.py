@@ -1,7 +1,7 @@
 """One frozen, validated settings object; the only place that reads the environment and ``agentcache.toml``.
 
 Precedence, strongest first: command line, environment (``AGENTCACHE_API_KEYS``, ``AGENTCACHE_ADMIN_KEYS``,
-``AGENTCACHE_HOME``), ``agentcache.toml``, defaults.
+``AGENTCACHE_HOME``), ``agentcache.toml``, defaults.  ``AGENTCACHE_API_KEY`` is a client's.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ def default_home() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "agentcache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "agentcache"
+
+
+def client_api_key() -> str | None:
+    """``AGENTCACHE_API_KEY``: the key that this machine's commands show to a server; ``None`` where it is not set or empty."""
+    return os.environ.get("AGENTCACHE_API_KEY", "").strip() or None
 
 
 def _importable(module: str) -> bool:

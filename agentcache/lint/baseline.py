@@ -1,0 +1,150 @@
+"""A file of findings that are known: only new ones are reported.  Sorted, a finding a line, so that changes read well."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentcache.errors import SettingsError
+from agentcache.lint.finding import Finding
+from agentcache.lint.fingerprints import fingerprint, name_of, path_of
+
+_NOT_KEPT = frozenset({"AC903"})
+"""What cannot be read is no finding that one could get used to."""
+
+
+class KnownFinding(BaseModel):
+    """Findings that are alike.
+
+    Attributes:
+        count: how many there are.
+        fingerprint: of code, file, path and the text around; no text of a prompt is kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    file: str
+    code: str
+    path: str | None = None
+    count: Annotated[int, Field(ge=1)]
+    fingerprint: str
+
+    @property
+    def words(self) -> str:
+        where = self.file if self.path is None else f"{self.file} {self.path}"
+        return f"{self.code} in {where}" + (f" ({self.count} times)" if self.count > 1 else "")
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    agentcache_lint_baseline: Literal[1]
+    findings: list[KnownFinding]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """
+    Attributes:
+        new: findings that the baseline does not have.
+        known: how many it has.
+        gone: what it has of the linted files and is not found any more.
+    """
+
+    new: list[Finding]
+    known: int
+    gone: list[KnownFinding]
+
+
+class Baseline:
+    """
+    Args:
+        path: the file; names of files in it are relative to its folder.
+        line_of: the text of a finding's line in a source or template.
+    """
+
+    def __init__(self, path: Path, line_of: Callable[[Finding], str | None]) -> None:
+        self._path = path
+        self._root = path.absolute().parent
+        self._line_of = line_of
+
+    def compare(self, findings: Iterable[Finding], files: Collection[str]) -> Compared:
+        """
+        Args:
+            files: what was linted; of other files nothing is gone.
+
+        Raises:
+            SettingsError: there is no such file, or it is no baseline.
+        """
+        had = self._read()
+        left = {known.fingerprint: known.count for known in had}
+        new: list[Finding] = []
+        count = 0
+        for finding in findings:
+            key = self._fingerprint(finding)
+            if finding.code not in _NOT_KEPT and left.get(key, 0) > 0:
+                left[key] -= 1
+                count += 1
+            else:
+                new.append(finding)
+        linted = {name_of(file, self._root) for file in files}
+        gone = [
+            known.model_copy(update={"count": left[known.fingerprint]})
+            for known in had
+            if left[known.fingerprint] > 0 and known.file in linted
+        ]
+        return Compared(new, count, gone)
+
+    def write(self, findings: Sequence[Finding]) -> int:
+        """Write ``findings``; how many there are in the file.
+
+        Raises:
+            SettingsError: it cannot be written.
+        """
+        kept = [finding for finding in findings if finding.code not in _NOT_KEPT]
+        counts = Counter(self._fingerprint(finding) for finding in kept)
+        alike = {self._fingerprint(finding): finding for finding in kept}
+        known = [
+            KnownFinding(
+                file=name_of(finding.location.file, self._root),
+                code=finding.code,
+                path=path_of(finding),
+                count=counts[key],
+                fingerprint=key,
+            )
+            for key, finding in alike.items()
+        ]
+        known.sort(key=lambda each: (each.file, each.code, each.path or "", each.fingerprint))
+        lines = ",\n".join("    " + json.dumps(each.model_dump(exclude_none=True)) for each in known)
+        text = '{\n  "agentcache_lint_baseline": 1,\n  "findings": [' + (f"\n{lines}\n  " if lines else "") + "]\n}\n"
+        try:
+            self._path.write_text(text, "utf-8")
+        except OSError as error:
+            raise SettingsError(
+                f"--write-baseline {self._path}: cannot be written: {error.strerror or error}"
+            ) from None
+        return len(kept)
+
+    def _read(self) -> list[KnownFinding]:
+        try:
+            return _File.model_validate_json(self._path.read_bytes()).findings
+        except OSError as error:
+            raise SettingsError(
+                f"--baseline {self._path}: cannot be read: {error.strerror or error}; --write-baseline {self._path} writes one"
+            ) from None
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(key) for key in fault["loc"])
+            raise SettingsError(
+                f"--baseline {self._path}: got no baseline of agentcache lint ({where + ': ' if where else ''}{fault['msg']}), "
+                "expected what --write-baseline writes"
+            ) from None
+
+    def _fingerprint(self, finding: Finding) -> str:
+        return fingerprint(finding, self._root, self._line_of(finding))

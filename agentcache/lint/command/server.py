@@ -1,0 +1,41 @@
+"""``agentcache lint --live URL``: a running server's own findings, sieved and written like those of files."""
+
+from __future__ import annotations
+
+from agentcache.errors import SettingsError
+from agentcache.lint.baseline import Baseline
+from agentcache.lint.command.choices import Choices
+from agentcache.lint.command.sieve import exit_code, worth_reporting
+from agentcache.lint.command.writing import check_writable, note, write
+from agentcache.lint.live.report import live_findings
+from agentcache.lint.outputs.outcome import Outcome
+from agentcache.lint.suppressions import Suppressions
+from agentcache.settings import client_api_key
+
+
+def live_command(choices: Choices) -> int:
+    """
+    Returns:
+        The exit code.
+
+    Raises:
+        AgentCacheError: the server cannot be asked.
+    """
+    options = choices.options
+    if options.files or options.fix or options.diff or options.write_baseline is not None:
+        given = options.files[0] if options.files else "--fix, --diff or --write-baseline"
+        raise SettingsError(f"--live asks a server and reads no files: got {given} beside it")
+    check_writable(options.output_file)
+    live = live_findings(options.live, options.api_key or client_api_key())
+    suppressions = Suppressions(choices.config)
+    kept = suppressions.sieve(finding for finding in live.findings if finding.code in choices.codes)
+    findings = worth_reporting(choices, kept)
+    outcome = Outcome(findings, live.report, [], suppressed=suppressions.suppressed)
+    if choices.baseline is not None:
+        compared = Baseline(choices.baseline, lambda _: None).compare(findings, ())
+        outcome = Outcome(compared.new, live.report, [], suppressed=suppressions.suppressed, known=compared.known)
+    if options.statistics and not options.quiet:
+        pages = ", ".join(f"{count:,} {state}" for state, count in live.pages.items())
+        note(f"the server's pages: {pages}")
+    write(outcome, choices)
+    return exit_code(choices, outcome, failed=False)

@@ -1,0 +1,137 @@
+"""Where a report goes, and in which form."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+
+from agentcache.errors import SettingsError
+from agentcache.lint.command.choices import Choices
+from agentcache.lint.outputs import console as pages
+from agentcache.lint.outputs import data, github, junit, sarif
+from agentcache.lint.outputs.outcome import Outcome
+from agentcache.lint.outputs.words import visible
+
+
+def console_of(out: TextIO, color: bool | None) -> Console:
+    """A console that writes what it is given as it is: no markup, no emoji, nothing highlighted.
+
+    Args:
+        color: ``None``: colours where ``out`` is a terminal that has them.
+    """
+    return Console(
+        file=out,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=True if color else None,
+        no_color=False if color else None,
+        color_system=None if color is False else ("standard" if color else "auto"),
+    )
+
+
+def note(sentence: str) -> None:
+    """One line on standard error."""
+    print(visible(sentence) if "\n" not in sentence else sentence, file=sys.stderr)
+
+
+def write(outcome: Outcome, choices: Choices) -> None:
+    """
+    Raises:
+        SettingsError: the file cannot be written.
+        OSError: standard output cannot.
+    """
+    options = choices.options
+    with _output(options.output_file) as out:
+        if outcome.fixes is not None and outcome.fixes.diff:
+            out.write(outcome.fixes.diff)
+        else:
+            _write(outcome, choices, out, color=options.color if options.output_file is None else False)
+        out.flush()
+
+
+def _write(outcome: Outcome, choices: Choices, out: TextIO, *, color: bool | None) -> None:
+    options, style = choices.options, choices.output_format
+    if style == "json":
+        data.write_json(outcome, out, statistics=options.statistics)
+    elif style == "jsonl":
+        data.write_jsonl(outcome, out, statistics=options.statistics)
+    elif style == "sarif":
+        sarif.write_sarif(outcome, out, statistics=options.statistics)
+    elif style == "github":
+        github.write_github(outcome, out)
+    elif style == "junit":
+        junit.write_junit(outcome, out)
+    else:
+        console = console_of(out, color)
+        if style == "full":
+            pages.write_full(outcome, console, quiet=options.quiet)
+        else:
+            pages.write_concise(outcome, console, quiet=options.quiet)
+        if options.statistics:
+            pages.write_statistics(outcome, console)
+        if len(choices.page_sizes) > 1:
+            pages.write_page_sizes(outcome, console)
+
+
+@contextmanager
+def _output(file: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there whole or not at all."""
+    if file is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # what it cannot spell is escaped, not an error
+            sys.stdout.reconfigure(errors="backslashreplace")
+        yield sys.stdout
+        return
+    try:
+        if file.exists() and not file.is_file():  # a device, or a pipe
+            with file.open("w", encoding="utf-8", errors="backslashreplace") as out:
+                yield out
+            return
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="backslashreplace", dir=file.absolute().parent, prefix=file.name, delete=False
+        ) as out:
+            try:
+                yield out  # type: ignore[misc]
+                out.close()
+                Path(out.name).chmod(_mode(file))
+                os.replace(out.name, file)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(out.name)
+                raise
+    except OSError as error:
+        raise SettingsError(f"--output-file {file}: cannot be written: {error.strerror or error}") from None
+
+
+def _mode(file: Path) -> int:
+    """Permissions of the file that is replaced, or of a new one."""
+    if file.exists():
+        return file.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def check_writable(file: Path | None) -> None:
+    """Say before the work what would fail behind it.
+
+    Raises:
+        SettingsError: the folder is not there or cannot be written to, or the name is a folder's.
+    """
+    if file is None:
+        return
+    folder = file.absolute().parent
+    if file.is_dir():
+        raise SettingsError(f"--output-file {file}: got a folder, expected the name of a file")
+    if not folder.is_dir():
+        raise SettingsError(f"--output-file {file}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK) and not (file.exists() and not file.is_file()):
+        raise SettingsError(f"--output-file {file}: the folder {folder} cannot be written to")

@@ -1,0 +1,1 @@
+"""How findings are written: for people, for programs, for the systems that run checks."""

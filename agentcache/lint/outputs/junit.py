@@ -1,0 +1,56 @@
+"""JUnit's XML, as most systems that run checks read it: a test suite a file, a test case a rule.
+
+There is no standard of it; this keeps to what https://github.com/testmoapp/junitxml describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+from xml.etree import ElementTree as ET
+
+from agentcache.lint.finding import Finding
+from agentcache.lint.outputs.data import takes_all
+from agentcache.lint.outputs.outcome import Outcome
+from agentcache.lint.outputs.words import one_line, visible
+
+
+def write_junit(outcome: Outcome, out: TextIO) -> None:
+    """What is legitimate is told as output of a case that passes; what could not be read is an error, not a failure."""
+    root = ET.Element("testsuites", name="agentcache lint")
+    files = dict.fromkeys((*outcome.files, *(finding.location.file for finding in outcome.findings)))
+    for file in files:
+        _suite(root, file, [finding for finding in outcome.findings if finding.location.file == file])
+    for name in ("tests", "failures", "errors"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    ET.indent(root)
+    text = ET.tostring(root, encoding="unicode")
+    if not takes_all(out):  # then as character references
+        text = text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    out.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n')
+
+
+def _suite(root: ET.Element, file: str, findings: Sequence[Finding]) -> None:
+    suite = ET.SubElement(root, "testsuite", name=visible(file))
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_rule.setdefault(finding.code, []).append(finding)
+    for code, found in sorted(by_rule.items()):
+        _case(suite, f"{code} {found[0].name}", file, found)
+    if not by_rule:
+        ET.SubElement(suite, "testcase", name="agentcache lint", classname=visible(file))
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    suite.set("errors", str(len(suite.findall("testcase/error"))))
+
+
+def _case(suite: ET.Element, name: str, file: str, findings: Sequence[Finding]) -> None:
+    case = ET.SubElement(suite, "testcase", name=name, classname=visible(file))
+    lines = [f"{visible(finding.location.reference)}: {one_line(finding)}" for finding in findings]
+    if all(finding.verdict == "legitimate" for finding in findings):
+        ET.SubElement(case, "system-out").text = "\n".join(lines)
+        return
+    kind = "error" if findings[0].code == "AC903" else "failure"
+    told = ET.SubElement(case, kind, message=one_line(findings[0]), type=findings[0].severity)
+    helps = dict.fromkeys(f"help: {visible(finding.help)}" for finding in findings if finding.help)
+    told.text = "\n".join([*lines, *helps])
