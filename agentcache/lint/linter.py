@@ -21,7 +21,7 @@ from xxhash import xxh3_64_intdigest
 from agentcache.errors import RequestError
 from agentcache.lint.families import Families, sketch_of
 from agentcache.lint.finding import Finding
-from agentcache.lint.leaves import replace_at, string_at, strings_of
+from agentcache.lint.leaves import replace_at, string_at
 from agentcache.lint.parting import Parting, part
 from agentcache.lint.prefix_index import MAX_TOKENS, PrefixIndex, Reuse
 from agentcache.lint.prompt import SHARED_ROLES, Prompt, PromptMaker
@@ -246,7 +246,8 @@ class Linter:
         answer = self._maker.answer(prompt)
         held = prompt if answer is None else answer
         self._actual.publish(prompt.tokens, session.number)
-        self._actual.publish(held.tokens, session.number)
+        if answer is not None:
+            self._actual.publish(answer.tokens, session.number)
         for index, share in zip(self._others, self._shares[1:], strict=True):
             tokens = self._maker.cut(prompt, index.page_size)
             found = index.match(tokens)
@@ -430,7 +431,7 @@ def _common(earlier: Prompt, later: Prompt) -> int:
 
 def _head_of(prompt: Prompt) -> int:
     """A hash of what is meant to be the same for many requests."""
-    parts = [string.value for string in strings_of(prompt.record.body) if string.role in SHARED_ROLES]
+    parts = [string.value for string in prompt.strings if string.role in SHARED_ROLES]
     text = "\0".join((prompt.record.dialect, *parts))
     if prompt.record.dialect == "prompt":
         text += prompt.record.file
@@ -439,6 +440,6 @@ def _head_of(prompt: Prompt) -> int:
 
 def _sketch(prompt: Prompt) -> frozenset[int]:
     """Of the system text, the tools and the first thing that is said."""
-    strings = [string for string in strings_of(prompt.record.body) if string.role in SHARED_ROLES]
-    first = next((string for string in strings_of(prompt.record.body) if string.role not in SHARED_ROLES), None)
+    strings = [string for string in prompt.strings if string.role in SHARED_ROLES]
+    first = next((string for string in prompt.strings if string.role not in SHARED_ROLES), None)
     return sketch_of("\n".join(string.value for string in (*strings, *((first,) if first else ()))))

@@ -21,7 +21,7 @@ from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.text import common_length
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import ChatTemplateError
-from agentcache.lint.leaves import Leaf, locate, offset_in, string_at
+from agentcache.lint.leaves import Leaf, StringAt, locate, offset_in, string_at, strings_of
 from agentcache.lint.readers.dialects.anthropic import PREFILL
 from agentcache.lint.readers.dialects.turns import readings
 from agentcache.lint.records import Body, Keys, Record
@@ -79,6 +79,11 @@ class Prompt:
     def settings(self) -> Mapping[str, str | None]:
         """What the namespace depends on, and ``options``: the variables that the template is given."""
         return settings_of(self.record.body)
+
+    @cached_property
+    def strings(self) -> tuple[StringAt, ...]:
+        """What the template may print of the record, wherever it does."""
+        return tuple(strings_of(self.record.body))
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
