@@ -8,14 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from agentcache.lint.readers.blocks import InputError
-from agentcache.lint.readers.dialects import to_record
-from agentcache.lint.readers.json_text import TOO_LONG, Fault, JsonText, Raw, parse
+from agentcache.lint.readers.dialects import Sent, record_of
+from agentcache.lint.readers.dialects.chain import ResponseChain
+from agentcache.lint.readers.dialects.completions import single_prompts
+from agentcache.lint.readers.json_text import Fault, JsonText, Raw, parse
 from agentcache.lint.readers.sse import events_of
 from agentcache.lint.records import Record, Unreadable
 
@@ -28,9 +30,13 @@ def read_archive(text: JsonText, file: str) -> Iterator[Record | Unreadable]:
     Raises:
         InputError: the archive ends in the middle, or is none.
     """
+    reader = EntryReader(file)
     for number, entry in enumerate(_entries(text), start=1):
-        if (record := _read_entry(entry, file, number)) is not None:
-            yield record
+        value = parse(entry.raw)
+        if isinstance(value, Fault):
+            yield Unreadable(file, number, f"log.entries[{number - 1}]: {value.reason}")
+        else:
+            yield from reader.read(value, number)
 
 
 def entries_of(value: Any) -> list[Any] | None:
@@ -40,23 +46,38 @@ def entries_of(value: Any) -> list[Any] | None:
     return entries if isinstance(entries, list) else None
 
 
-def entry_record(entry: Any, file: str, number: int) -> Record | Unreadable | None:
-    """The request of one entry; ``None`` where it is none to a language model."""
-    request = entry.get("request") if isinstance(entry, Mapping) else None
-    if not isinstance(request, Mapping) or request.get("method") != "POST":
-        return None
-    url = request.get("url")
-    if not isinstance(url, str) or not _path(url).endswith(_PATHS):
-        return None
-    prefix = f"log.entries[{number - 1}].request.postData.text: "
-    body = _body(request.get("postData"))
-    if isinstance(body, Fault):
-        return Unreadable(file, number, prefix + body.reason)
-    if not isinstance(body, Mapping):  # a preflight, a form
-        return None
-    headers, answer = _headers(request.get("headers")), _answer(entry.get("response"))
-    record = to_record(body, file, number, prefix=prefix, url=url, headers=headers, response=answer)
-    return replace(record, source=None) if isinstance(record, Record) else record
+class EntryReader:
+    """Reads the entries of one archive, in order.
+
+    Args:
+        file: its name.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._chain = ResponseChain()
+
+    def read_all(self, entries: Sequence[Any]) -> Iterator[Record | Unreadable]:
+        for number, entry in enumerate(entries, start=1):
+            yield from self.read(entry, number)
+
+    def read(self, entry: Any, number: int) -> Iterator[Record | Unreadable]:
+        """The requests of an entry: one, none where it is none to a language model, several prompts of a completion."""
+        request = entry.get("request") if isinstance(entry, Mapping) else None
+        if not isinstance(request, Mapping) or request.get("method") != "POST":
+            return
+        url = request.get("url")
+        if not isinstance(url, str) or not _path(url).endswith(_PATHS):
+            return
+        prefix = f"log.entries[{number - 1}].request.postData.text: "
+        body = _body(request.get("postData"))
+        if isinstance(body, Fault):
+            yield Unreadable(self._file, number, prefix + body.reason)
+        if not isinstance(body, Mapping):  # nothing, or a form
+            return
+        sent = Sent(body, prefix, url, _headers(request.get("headers")), _answer(entry.get("response")))
+        for path, one in single_prompts(body):
+            yield record_of(replace(sent, body=one, prompt=path), self._file, number, self._chain)
 
 
 def _entries(text: JsonText) -> Iterator[Raw]:
@@ -80,15 +101,6 @@ def _enter(text: JsonText, wanted: str) -> None:
         text.value()
         text.take(b",")
     raise InputError(f"no HAR archive: there is no {wanted}", text.line)
-
-
-def _read_entry(entry: Raw, file: str, number: int) -> Record | Unreadable | None:
-    if entry.raw is None:
-        return Unreadable(file, number, f"log.entries[{number - 1}]: {TOO_LONG}")
-    value = parse(entry.raw)
-    if isinstance(value, Fault):
-        return Unreadable(file, number, f"log.entries[{number - 1}]: {value.reason}")
-    return entry_record(value, file, number)
 
 
 def _path(url: str) -> str:

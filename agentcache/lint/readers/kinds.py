@@ -12,12 +12,12 @@ from typing import BinaryIO
 from agentcache.lint.readers.blocks import LIMIT, InputError, Line, blocks_of, lines_of, peek
 from agentcache.lint.readers.claude_code import is_transcript_line, read_transcript
 from agentcache.lint.readers.har import entries_of, read_archive
-from agentcache.lint.readers.json_text import TOO_LONG, Fault, JsonText, parse
-from agentcache.lint.readers.jsonl import read_records
+from agentcache.lint.readers.json_text import TOO_LONG, Fault, JsonText, Raw, parse
+from agentcache.lint.readers.jsonl import LineReader
 from agentcache.lint.readers.prompt_files import SUFFIXES as PROMPT_SUFFIXES
 from agentcache.lint.readers.prompt_files import read_prompt
 from agentcache.lint.readers.traces import is_trace
-from agentcache.lint.readers.values import read_value, read_values
+from agentcache.lint.readers.values import ValueReader, read_values
 from agentcache.lint.records import Record, Unreadable
 
 _Reader = Callable[[Iterator[Line], str], Iterator[Record | Unreadable]]
@@ -29,7 +29,7 @@ _GOES_ON = re.compile(rb'[{,]\s*\n\s*["}]|\[\s*\n')
 """Where a value goes on in the next line; most lines that were cut off end otherwise."""
 _UNDECIDED = 1000
 """Lines that are looked at before it is given up to tell what writes such."""
-_REQUEST = ("messages", "prompt", "input", "body", "request")
+_REQUEST = ("messages", "prompt", "input", "previous_response_id", "body", "request", "params")
 
 
 class Kind(Enum):
@@ -151,39 +151,17 @@ def _reader_for(line: Line) -> _Reader | None:
 
 
 def _read_requests(lines: Iterator[Line], file: str) -> Iterator[Record | Unreadable]:
-    source = _Requests(lines, file)
-    for record in read_records(source, file):  # type: ignore[arg-type]
-        yield from source.aside()
-        yield record
-    yield from source.aside()
-
-
-class _Requests:
-    """Lines as they come; one that is too long is told of aside, and a blank one keeps its place."""
-
-    def __init__(self, lines: Iterator[Line], file: str) -> None:
-        self._lines = lines
-        self._file = file
-        self._aside: list[Unreadable] = []
-
-    def __iter__(self) -> Iterator[bytes]:
-        for number, raw in self._lines:
-            if raw is None:
-                self._aside.append(Unreadable(self._file, number, f"the line is {TOO_LONG}"))
-            yield b"\n" if raw is None else raw + b"\n"
-
-    def aside(self) -> Iterator[Unreadable]:
-        found, self._aside = self._aside, []
-        yield from found
+    reader = LineReader(file)
+    for number, raw in lines:
+        if raw is None:
+            yield Unreadable(file, number, f"the line is {TOO_LONG}")
+        elif raw.strip():
+            yield from reader.read(raw, number)
 
 
 def _read_each(lines: Iterator[Line], file: str) -> Iterator[Record | Unreadable]:
     """Lines of which each says what it is: those of a server's trace, an archive in one line."""
+    reader = ValueReader(file)
     for number, raw in lines:
-        if raw is not None and not raw.strip():
-            continue
-        value = parse(raw)
-        if isinstance(value, Fault):
-            yield Unreadable(file, number, value.reason)
-        else:
-            yield from read_value(value, file, number)
+        if raw is None or raw.strip():
+            yield from reader.read_raw(Raw(number, raw), number)

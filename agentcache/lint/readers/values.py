@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agentcache.lint.readers.blocks import InputError
-from agentcache.lint.readers.har import entries_of, entry_record
+from agentcache.lint.readers.har import EntryReader, entries_of
 from agentcache.lint.readers.json_text import Fault, JsonText, Raw, parse
-from agentcache.lint.readers.jsonl import read_records
+from agentcache.lint.readers.jsonl import LineReader
 from agentcache.lint.readers.traces import is_trace, read_trace
 from agentcache.lint.records import Keys, Place, Places, Record, Unreadable
 
@@ -22,43 +20,53 @@ def read_values(text: JsonText, file: str) -> Iterator[Record | Unreadable]:
     Raises:
         InputError: what there is is no sequence of values.
     """
+    reader = ValueReader(file)
     while byte := text.peek():
         if byte == b"[":
             for number, item in enumerate(text.items(), start=1):
-                yield from _read_raw(item, file, number, f"[{number - 1}]")
+                yield from reader.read_raw(item, number, f"[{number - 1}]")
         elif byte in b",:]}":
             raise InputError(f"not valid JSON: there is a {byte.decode()} where a value should begin", text.line)
         else:
             raw = text.value()
-            yield from _read_raw(raw, file, raw.line, "")
+            yield from reader.read_raw(raw, raw.line)
 
 
-def read_value(value: Any, file: str, number: int, within: str = "") -> Iterator[Record | Unreadable]:
-    """What one value holds: a request, an answered prompt of a trace, or the requests of an archive.
+class ValueReader:
+    """Reads the values of one file, in order.
 
     Args:
-        number: which record it is.
-        within: where the value stands, such as ``[2]``; empty where it stands alone.
+        file: its name.
     """
-    entries = entries_of(value)
-    if entries is not None:
-        found = (entry_record(entry, file, index) for index, entry in enumerate(entries, start=1))
-        yield from (record for record in found if record is not None)
-    elif is_trace(value):
-        yield _placed(read_trace(value, file, number), within)
-    else:
-        # As a line of a file is read; it could not be written back as one.
-        for record in read_records(io.BytesIO(json.dumps(value).encode()), file):
-            numbered = replace(record, line=number)
-            yield _placed(replace(numbered, source=None) if isinstance(numbered, Record) else numbered, within)
 
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._requests = LineReader(file)
 
-def _read_raw(raw: Raw, file: str, number: int, within: str) -> Iterator[Record | Unreadable]:
-    value = parse(raw.raw)
-    if isinstance(value, Fault):
-        yield _placed(Unreadable(file, number, value.reason), within)
-    else:
-        yield from read_value(value, file, number, within)
+    def read_raw(self, raw: Raw, number: int, within: str = "") -> Iterator[Record | Unreadable]:
+        """See ``read``."""
+        value = parse(raw.raw)
+        if isinstance(value, Fault):
+            yield _placed(Unreadable(self._file, number, value.reason), within)
+        else:
+            yield from self.read(value, number, within)
+
+    def read(self, value: Any, number: int, within: str = "") -> Iterator[Record | Unreadable]:
+        """What one value holds: a request, an answered prompt of a trace, or the requests of an archive.
+
+        Args:
+            number: which record it is.
+            within: where the value stands, such as ``[2]``; empty where it stands alone.
+        """
+        entries = entries_of(value)
+        if entries is not None:
+            yield from EntryReader(self._file).read_all(entries)
+        elif is_trace(value):
+            yield _placed(read_trace(value, self._file, number), within)
+        else:
+            for record in self._requests.records(value, number):
+                # Written back as a line it would not stand where it stood.
+                yield _placed(replace(record, source=None) if isinstance(record, Record) else record, within)
 
 
 def _placed(record: Record | Unreadable, within: str) -> Record | Unreadable:
