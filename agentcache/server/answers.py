@@ -73,7 +73,8 @@ SESSION = _object(
 )  # fmt: skip
 LEASE = _object(id=TEXT, granted_pages=COUNT, expires_at=NUMBER)
 FOUND = _object(
-    object={"const": "list"}, requests=COUNT, with_findings=COUNT, prompt_tokens=COUNT, cached_tokens=COUNT, misses=ANY_OBJECT,
+    object={"const": "list"}, requests=COUNT, with_findings=COUNT, sessions=COUNT,
+    prompt_tokens=COUNT, cached_tokens=COUNT, misses=ANY_OBJECT,
     data=_list(_object(
         request_id=TEXT, session=_null(TEXT), started=NUMBER, route=TEXT, prompt_tokens=COUNT, cached_tokens=COUNT,
         miss=_null(ANY_OBJECT), findings=_list(ANY_OBJECT),

@@ -91,7 +91,8 @@ class PromptEnding:
             found.insert(0, cache_finding(report.miss, miss, known, report.prompt_tokens, basis))
         for ids in prompts:
             self._context.desk.namespaces.note(self._space.key, self._space.root, self._space.salt, ids)
-        told, foreign = counted(self._context, miss), foreign_replies(asked, miss)
+        told = counted(self._context, miss)
+        foreign = 0 if seen.finding else foreign_replies(asked, miss, self._context.said, self._space.root)
         return Notes(None, self._source, told, seen.share_points, to_json(found), foreign)
 
     def _look_back(

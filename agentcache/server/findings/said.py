@@ -34,6 +34,10 @@ class SaidReplies:
             if len(self._known) > self._kept:
                 self._known.popitem(last=False)
 
+    def tells_apart(self, text: str) -> bool:
+        """Whether a reply is long enough to be known again."""
+        return len(text.strip()) >= _LEAST
+
     def knows(self, root: bytes, text: str) -> bool:
         name = _name(root, text)
         return name is not None and name in self._known

@@ -56,6 +56,7 @@ def findings_router(context: Context) -> APIRouter:
             "object": "list",
             "requests": len(records),
             "with_findings": len(rows),
+            "sessions": len({record.session for record in records} - {None}),
             "prompt_tokens": sum(record.prompt_tokens for record in measured),
             "cached_tokens": sum(record.cached_tokens for record in measured),
             "misses": dict(misses),
