@@ -1,6 +1,7 @@
 """HAR archives, as browsers and proxies write them: each request to a language model is a record.
 
-The entries are read one after another, wherever in the file they are, and those that are no such request are left out.
+The entries are read one after another, wherever in the file they are.  Those that are no such request are left out, and
+those that were answered with an error: no cache has seen them.
 """
 
 from __future__ import annotations
@@ -62,12 +63,13 @@ class EntryReader:
             yield from self.read(entry, number)
 
     def read(self, entry: Any, number: int) -> Iterator[Record | Unreadable]:
-        """The requests of an entry: one, none where it is none to a language model, several prompts of a completion."""
+        """The requests of an entry: one, or none where it is none to a language model or was refused; of a completion,
+        one for each of its prompts."""
         request = entry.get("request") if isinstance(entry, Mapping) else None
         if not isinstance(request, Mapping) or request.get("method") != "POST":
             return
         url = request.get("url")
-        if not isinstance(url, str) or not _path(url).endswith(_PATHS):
+        if not isinstance(url, str) or not _path(url).endswith(_PATHS) or _refused(entry.get("response")):
             return
         prefix = f"log.entries[{number - 1}].request.postData.text: "
         body = _body(request.get("postData"))
@@ -108,6 +110,12 @@ def _path(url: str) -> str:
         return urlsplit(url).path.rstrip("/")
     except ValueError:
         return ""
+
+
+def _refused(response: Any) -> bool:
+    """Whether nothing was computed for it."""
+    status = response.get("status") if isinstance(response, Mapping) else None
+    return isinstance(status, int) and status >= 400
 
 
 def _body(data: Any) -> Any | Fault:

@@ -65,6 +65,7 @@ class JsonText:
         self._at = 0
         self._start: int | None = None
         self._dropped = 0
+        self._cut = False
         self.line = 1
 
     def peek(self) -> bytes:
@@ -91,7 +92,7 @@ class JsonText:
         """What is in the list that begins here; it is passed wholly.
 
         Raises:
-            InputError: the list has no end.
+            InputError: the list ends behind an item (one that ends in the middle tells it by itself).
         """
         self.take(b"[")
         while byte := self.peek():
@@ -102,7 +103,8 @@ class JsonText:
                 self._at += 1
             else:
                 yield self.value()
-        raise InputError("not valid JSON: the file ends in the middle of a list", self.line)
+        if not self._cut:
+            raise InputError("not valid JSON: the file ends in the middle of a list", self.line)
 
     def value(self) -> Raw:
         """The value that begins here.
@@ -113,10 +115,10 @@ class JsonText:
         byte, line = self.peek(), self.line
         self._start, self._dropped = self._at, 0
         if byte in {b"{", b"["}:
-            self._pass_brackets()
+            self._cut = not self._pass_brackets()
         elif byte == b'"':
             self._at += 1
-            self._pass_string()
+            self._cut = not self._pass_string()
         elif byte and self._search(_SCALAR_END, min_length=1) is not None:
             self._at -= 1
         start, self._start = self._start, None
@@ -124,7 +126,8 @@ class JsonText:
         too_long = self._dropped or self._at - start > LIMIT
         return Raw(line, None if too_long else bytes(self._held[start : self._at]))
 
-    def _pass_brackets(self) -> None:
+    def _pass_brackets(self) -> bool:
+        """Whether there was the bracket that belongs to the first."""
         depth = 0
         while (mark := self._search(_STRUCTURE)) is not None:
             if mark == _QUOTE:
@@ -132,13 +135,16 @@ class JsonText:
                 continue
             depth += 1 if mark in _OPENING else -1
             if not depth:
-                return
+                return True
+        return False
 
-    def _pass_string(self) -> None:
-        while self._search(_IN_STRING) == _BACKSLASH:
+    def _pass_string(self) -> bool:
+        """Whether there was the quote that ends it."""
+        while (mark := self._search(_IN_STRING)) == _BACKSLASH:
             if self._at >= len(self._held) and not self._more():
-                return
+                return False
             self._at += 1
+        return mark is not None
 
     def _search(self, pattern: re.Pattern[bytes], min_length: int = 0) -> int | None:
         """The next byte of ``pattern``, which is passed; not one of the first ``min_length``."""

@@ -17,7 +17,7 @@ _PATHS = (
     ("/count_tokens", "anthropic"),
 )
 _NO_PROMPTS = ("/embeddings", "/moderations", "/rerank", "/images/generations", "/audio/speech")
-_CHAT_ROLES = frozenset({"tool", "developer", "function"})
+_CHAT_ROLES = ("tool", "developer", "function")
 _BLOCKS = frozenset({"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"})
 """Types of content that chat completions do not have."""
 
