@@ -80,12 +80,14 @@ class Shift:
 def shift_of(parting: Parting) -> Shift | None:
     """What was done to the earlier messages where the two requests part; ``None`` where they are not turns of one
     conversation, or nothing that was said comes again."""
-    if not comparable(parting) or parting.alignment.appends_only:
+    if not comparable(parting):
         return None
-    alignment = parting.alignment
-    at, mine, theirs = alignment.at, parting.earlier.messages, parting.later.messages
     if parting.session is None:
         return _summed_up(parting)
+    alignment = parting.alignment
+    if alignment.appends_only:
+        return None
+    at, mine, theirs = alignment.at, parting.earlier.messages, parting.later.messages
     gone, new = mine[at : at + alignment.gone], theirs[at : at + alignment.new]
     if not alignment.again:
         return _without_more(parting, gone, new)
@@ -164,11 +166,14 @@ def _summed_up(parting: Parting) -> Shift | None:
 
     A fork that goes back to the first question would ask something, and sum up nothing.
     """
-    at, mine, theirs = parting.alignment.at, parting.earlier.messages, parting.later.messages
-    head = [message["role"] in HEAD_ROLES for message in theirs[:at]]
-    if not all(head) or at == len(theirs) or len(mine) - at < _SUMMED_UP or len(theirs) - at > 2:
+    mine, theirs = parting.earlier.messages, parting.later.messages
+    first = next((index for index, message in enumerate(theirs) if message["role"] not in HEAD_ROLES), len(theirs))
+    if not 0 < len(theirs) - first <= 2 or len(mine) - first < _SUMMED_UP:
         return None
-    if theirs[at]["role"] == "assistant" or not _is_summary(theirs[at]["content"]):
+    if theirs[first]["role"] == "assistant" or not _is_summary(theirs[first]["content"]):
+        return None
+    at = parting.alignment.at
+    if at != first or at == len(mine):
         return None
     return Shift(Change.COMPACTED, at, mine[at:], theirs[at:], 0, most=True)
 
