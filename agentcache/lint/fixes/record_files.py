@@ -23,6 +23,8 @@ from agentcache.lint.records import Record, Unreadable
 
 _ROUNDS = 4
 _BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_CHANGED = "the record is no line of the file as it is now"
 
 Chains = Mapping[str, Mapping[int, Sequence[Repair]]]
 """Repairs by file and line."""
@@ -152,8 +154,10 @@ def write_mended(source: Path, repairs: Mapping[int, Sequence[Repair]], copy: Pa
     Raises:
         OSError: a file cannot be read or written.
     """
-    left: dict[int, str] = dict.fromkeys(repairs, "the file was changed while it was being linted")
+    left: dict[int, str] = dict.fromkeys(repairs, _CHANGED)
     with source.open("rb") as lines, copy.open("wb") as out:
+        if lines.peek(len(_GZIP)).startswith(_GZIP):
+            return dict.fromkeys(repairs, "packed files are not rewritten")
         for number, line in enumerate(lines, start=1):
             if number not in repairs:
                 out.write(line)
@@ -178,11 +182,11 @@ def _mended(line: bytes, chain: Sequence[Repair]) -> bytes:
         value = json.loads(text)
         for repair in chain:
             if digest(value) != repair.before:
-                raise NotExactError("the file was changed while it was being linted")
+                raise NotExactError(_CHANGED)
             value = applied(value, repair.changes)
             text = rewritten(text, repair.changes)
             if not same(json.loads(text), value):
                 raise NotExactError("the record cannot be written back as it is read")
         return bom + text.encode("utf-8")
     except (ValueError, RecursionError):
-        raise NotExactError("the file was changed while it was being linted") from None
+        raise NotExactError(_CHANGED) from None

@@ -91,6 +91,7 @@ def mend_text(name: str, path: Path, findings: Sequence[Finding], options: FixOp
         return mended
     text, waiting = file.text, list(findings)
     for _ in range(_ROUNDS):
+        mended.refused = []
         chosen, text = _made(name, text, waiting, mended)
         if not chosen:
             break
@@ -100,6 +101,8 @@ def mend_text(name: str, path: Path, findings: Sequence[Finding], options: FixOp
         waiting = applicable(mended.report.findings, name, unsafe=options.unsafe)
     else:
         return MendedText(refused=[(finding, "fixing it makes ever new findings") for finding in findings])
+    told = {id(finding) for finding, _ in mended.refused}
+    mended.refused += [(finding, "its edits overlap") for finding in waiting if id(finding) not in told]
     if not mended.fixed or mended.report is None:
         return mended
     had = Counter(finding.code for finding in options.report.findings if finding.location.file == name)
@@ -122,12 +125,12 @@ def _made(name: str, text: str, findings: Sequence[Finding], mended: MendedText)
     result = text
     for finding in sorted(findings, key=lambda finding: finding.fix.edits[0].start):
         together = sorted((*edits, *finding.fix.edits), key=lambda edit: (edit.start, edit.end))
-        if any(left.end > right.start or left == right for left, right in pairwise(together)):
+        if any(left.end > right.start or left.start == right.start for left, right in pairwise(together)):
             continue  # the next round has it
         reason, changed = _tried(name, text, together)
         if reason is None:
             chosen, edits, result = [*chosen, finding], together, changed
-        elif all(finding.message != other.message for other, _ in mended.refused):
+        else:
             mended.refused.append((finding, reason))
     return chosen, result
 
