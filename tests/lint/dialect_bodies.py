@@ -75,7 +75,9 @@ RESPONSES: dict[str, Any] = {
     "model": "m",
     "instructions": "Be brief. Use tools.",
     "input": [
-        {"role": "user", "content": [{"type": "input_text", "text": "Compare a.py"}, {"type": "input_text", "text": " and b.py"}]},
+        {"role": "user", "content": [
+            {"type": "input_text", "text": "Compare a.py"}, {"type": "input_text", "text": " and b.py"},
+        ]},
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "two files"}]},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I read both.", "annotations": []}]},
         {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{"path": "a.py"}'},

@@ -315,7 +315,7 @@ def test_what_cannot_be_read_is_named_in_its_own_words():
     [
         ({"messages": [{"role": "user", "content": "a"}]}, {}, "chat"),
         ({"messages": [{"role": "user", "content": "a"}], "max_tokens": 5}, {}, "chat"),
-        ({"messages": [{"role": "user", "content": "a"}]}, {"url": "https://api.anthropic.com/v1/messages?beta=true"}, "anthropic"),
+        ({"messages": [{"role": "user", "content": "a"}]}, {"url": "https://a.example/v1/messages?beta=true"}, "anthropic"),
         ({"messages": [{"role": "user", "content": "a"}]}, {"headers": {"Anthropic-Version": "2023-06-01"}}, "anthropic"),
         ({"messages": [{"role": "user", "content": "a"}], "anthropic_version": "bedrock-2023-05-31"}, {}, "anthropic"),
         ({"messages": [{"role": "user", "content": "a"}], "stop_sequences": []}, {}, "anthropic"),
@@ -370,11 +370,14 @@ shaped = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
     max_leaves=20,
 )
+BLOCKS = {"role": "assistant", "content": [{"type": "text", "text": "a"}], "usage": {"input_tokens": 1}}
+CALLED = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+CHUNK = {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]}}]}
 ANSWERED = [
     {"request": CHAT, "response": {"body": {"choices": [{"message": {"content": "a"}, "token_ids": [1]}], "usage": {}}}},
-    {"body": ANTHROPIC, "response": {"role": "assistant", "content": [{"type": "text", "text": "a"}], "usage": {"input_tokens": 1}}},
-    {"body": RESPONSES, "response": {"id": "resp_1", "output": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}]}},
-    {**CHAT, "response": [{"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]}}]}]},
+    {"body": ANTHROPIC, "response": BLOCKS},
+    {"body": RESPONSES, "response": {"id": "resp_1", "output": [CALLED]}},
+    {**CHAT, "response": [CHUNK]},
 ]  # fmt: skip
 
 
