@@ -18,7 +18,7 @@ from agentcache.lint.fixes.changes import applied, rewritten
 from agentcache.lint.fixes.json_text import NotExactError, same
 from agentcache.lint.fixes.outcome import FixOptions
 from agentcache.lint.fixes.repairs import Repair, digest
-from agentcache.lint.linter import Report
+from agentcache.lint.linter import Report, RequestFigures
 from agentcache.lint.records import Record, Unreadable
 
 _ROUNDS = 4
@@ -124,7 +124,7 @@ class _Mending:
             place = (request.file, request.record)
             if (before := self._before.get(place)) is None:
                 continue
-            gained = request.cached_tokens - before.cached_tokens
+            gained = _gained(before, request)
             chain = plan.get(request.file, {}).get(request.record, ())
             promised = sum(repair.lost for repair in chain)
             if chain and gained < promised:
@@ -140,6 +140,12 @@ class _Mending:
         for repair in (repair for lines in plan.values() for chain in lines.values() for repair in chain):
             recovered[id(repair.defect)] = recovered.get(id(repair.defect), 0) + repair.lost
         return recovered
+
+
+def _gained(before: RequestFigures, after: RequestFigures) -> int:
+    """Tokens that are reused and were not; where the prompt became shorter or longer, those that need not be computed."""
+    reused = after.cached_tokens - before.cached_tokens
+    return max(reused, reused - (after.prompt_tokens - before.prompt_tokens))
 
 
 def write_mended(source: Path, repairs: Mapping[int, Sequence[Repair]], copy: Path) -> dict[int, str]:
