@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 from agentcache.lint.texts.forms import mask_slots
+from agentcache.lint.texts.writing import same_but_for_blanks, same_but_for_escapes, same_but_for_form
 
 
 def is_small(before: str, after: str) -> bool:
     """The two are one text with other times, ids or numbers in it, or in another writing."""
-    return mask_slots(before) == mask_slots(after) or _without_blanks(before) == _without_blanks(after)
-
-
-def _without_blanks(text: str) -> str:
-    return unicodedata.normalize("NFC", "".join(text.split()))
+    if mask_slots(before) == mask_slots(after):
+        return True
+    return any(alike(before, after) for alike in (same_but_for_blanks, same_but_for_form, same_but_for_escapes))
