@@ -109,14 +109,16 @@ class Thinking:
         return self._opening(options) == self._opening(self.on)
 
     def _opening(self, options: Options) -> str | None:
+        """What stands behind the words of a user; a template may write it whether it is told to open a reply or not."""
         try:
-            without, opened = (self._writer.prompt(SYSTEM, 2, options, opened=add) for add in (False, True))
+            text = self._writer.prompt(SYSTEM, _ASKED, options)
         except ChatTemplateError:
             return None
-        return opened[len(without) :] if opened.startswith(without) else opened[-_OPENING:]
+        return text.rpartition(SYSTEM.messages[_ASKED - 1]["content"])[2]
 
 
-_OPENING = 40
+_ASKED = 2
+"""Messages up to the first question."""
 
 
 def _speaks_of_thinking(name: str) -> bool:

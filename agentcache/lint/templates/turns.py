@@ -118,7 +118,7 @@ class _Turn:
     def rewritten_reply(self) -> Rewrite | None:
         """The opening or the reply reads otherwise in the next request, or what was thought is not there at all."""
         thought = _thought(self._reply)
-        closed = self._history(self.earlier + 1)
+        closed = self._closed()
         told = closed is not None and closed.startswith(self.before) and thought in closed
         whole = closed if told and closed is not None else self.before + _spoken(self._reply)
         char = common_length(whole, self.after)
@@ -143,6 +143,14 @@ class _Turn:
         if history is not None and len(history) < len(self.before) and self.before.startswith(history):
             return len(history)
         return _end_of(self.before, self.conversation.messages[self.earlier - 1])
+
+    def _closed(self) -> str | None:
+        """The history up to the reply, as the template tells it."""
+        closed = self._history(self.earlier + 1)
+        if closed is None or self._history(self.earlier) != self.before:
+            return closed
+        # It asks for a reply whether it is told to or not.
+        return closed[: len(closed) - common_length(closed[::-1], self.before[::-1])]
 
     def _history(self, count: int) -> str | None:
         try:
