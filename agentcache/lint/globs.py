@@ -62,7 +62,6 @@ def _translated(piece: str) -> str:
     if piece == "?":
         return "[^/]"
     if len(piece) > 2 and piece[0] == "[":
-        return (
-            "[^/" + re.escape(piece[2:-1]) + "]" if piece[1] == "!" else "[" + piece[1:-1].replace("\\", "\\\\") + "]"
-        )
+        characters = piece[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+        return f"[^/{characters[1:]}]" if characters[0] == "!" else f"[{characters}]"
     return re.escape(piece)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentcache.errors import SettingsError
@@ -31,7 +31,8 @@ class Input:
 
     Attributes:
         name: as findings say it; ``-`` is standard input.
-        named: it was named, not found in a folder: when it holds nothing to lint, that is an error.
+        named: it was named, not found in a folder: it is linted even when it is excluded, and what holds no requests is an
+            error.
         path: where it is read; ``None``: at its name.
     """
 
@@ -66,7 +67,9 @@ def inputs(choices: Choices) -> list[Input]:
     found: dict[object, Input] = {}
     for name in names:
         for each in _expanded(name):
-            if is_excluded(each.name) and not each.is_stdin and (options.force_exclude or not each.named):
+            if options.force_exclude and not each.is_stdin:
+                each = replace(each, named=False)
+            if not each.named and is_excluded(each.name):
                 continue
             key = each.name if each.is_stdin else os.path.realpath(each.name)
             if key not in found or each.named > found[key].named:

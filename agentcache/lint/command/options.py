@@ -58,7 +58,11 @@ def _rules(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--exclude", action="append", metavar="PATTERN", help="leave out such files of folders; repeatable"
     )
-    group.add_argument("--force-exclude", action="store_true", help="leave them out even when they are named")
+    group.add_argument(
+        "--force-exclude",
+        action="store_true",
+        help="take named files like those of folders: leave out what is excluded or holds no requests",
+    )
     group.add_argument("--min-tokens-lost", type=number(0), metavar="N", help="leave out what costs less")
     group.add_argument("--baseline", type=Path, metavar="FILE", help="report only what is not in this file")
     group.add_argument(

@@ -13,9 +13,11 @@ def show_settings(choices: Choices, out: TextIO) -> None:
     file = "none" if choices.config is None else f"{choices.config.path} [{choices.config.table}]"
     out.write(f"# configuration file: {file}\n[tool.agentcache.lint]\n")
     for key, value in _values(choices).items():
-        shown = "# not set" if value is None else json.dumps(value, ensure_ascii=False)
+        if value is None:
+            out.write(f"# {key} is not set\n")
+            continue
         origin = choices.origins.get(key, "")
-        out.write(f"{'# ' if value is None else ''}{key} = {shown}{f'  # {origin}' if origin else ''}\n")
+        out.write(f"{key} = {json.dumps(value, ensure_ascii=False)}{f'  # {origin}' if origin else ''}\n")
     rules = " ".join(rule.code for rule in choices.rules)
     out.write(f"# rules: {rules}\n")
     for each in choices.unknown:

@@ -51,7 +51,7 @@ def write(outcome: Outcome, choices: Choices) -> None:
     """
     options = choices.options
     with _output(options.output_file) as out:
-        if outcome.fixes is not None and outcome.fixes.diff:
+        if outcome.fixes is not None and options.diff:
             out.write(outcome.fixes.diff)
         else:
             _write(outcome, choices, out, color=options.color if options.output_file is None else False)

@@ -12,7 +12,7 @@ from agentcache.lint.finding import Finding
 from agentcache.lint.outputs.outcome import Outcome
 from agentcache.lint.outputs.sources import is_text
 from agentcache.lint.outputs.totals import by_code, share
-from agentcache.lint.outputs.words import count, loss_words, one_line, place_of, visible
+from agentcache.lint.outputs.words import count, loss_words, one_line, place_of, reference_of, visible
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _WIDEST = 160
@@ -33,7 +33,7 @@ def write_concise(outcome: Outcome, console: Console, *, quiet: bool) -> None:
     """A line a finding, and a line of summary."""
     for finding in outcome.findings:
         line = Text()
-        line.append(visible(finding.location.reference), "bold").append(": ")
+        line.append(reference_of(finding), "bold").append(": ")
         line.append(finding.code, _STYLES[finding.severity]).append(f" {one_line(finding)}")
         _print(console, line)
     if not quiet:
@@ -98,7 +98,7 @@ def _write_finding(finding: Finding, console: Console) -> None:
     )
     head = Text.assemble((f"{finding.severity} {finding.code}", style), (f" {finding.name}{remark}", "bold"))
     _print(console, head.append(f": {visible(finding.message)}"))
-    place = Text("  --> ", "blue").append(visible(finding.location.reference), "bold")
+    place = Text("  --> ", "blue").append(reference_of(finding), "bold")
     if inside := place_of(finding):
         place.append(f"  {inside}")
     _print(console, place)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 from agentcache.lint.finding import Finding
 from agentcache.lint.outputs.data import takes_all
 from agentcache.lint.outputs.outcome import Outcome
-from agentcache.lint.outputs.words import one_line, visible
+from agentcache.lint.outputs.words import one_line, reference_of, visible
 
 
 def write_junit(outcome: Outcome, out: TextIO) -> None:
@@ -46,7 +46,7 @@ def _suite(root: ET.Element, file: str, findings: Sequence[Finding]) -> None:
 
 def _case(suite: ET.Element, name: str, file: str, findings: Sequence[Finding]) -> None:
     case = ET.SubElement(suite, "testcase", name=name, classname=visible(file))
-    lines = [f"{visible(finding.location.reference)}: {one_line(finding)}" for finding in findings]
+    lines = [f"{reference_of(finding)}: {one_line(finding)}" for finding in findings]
     if all(finding.verdict == "legitimate" for finding in findings):
         ET.SubElement(case, "system-out").text = "\n".join(lines)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from agentcache.lint.finding import Finding
+from agentcache.lint.outputs.sources import is_text
 
 _SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 _BOUNDS = {"exact": "", "upper_bound": "up to ", "estimate": "about ", None: ""}
@@ -31,12 +32,21 @@ def loss_words(finding: Finding) -> str:
     return f"{bound}{count(finding.tokens_lost or 0, 'token')} {verb}"
 
 
-def place_of(finding: Finding) -> str:
-    """Where inside the record or source: ``messages[0].content, character 21 (token 21, page 1)``."""
+def reference_of(finding: Finding) -> str:
+    """``chat.jsonl:3``, ``agent.py:12:8``: where an editor opens it, columns from 1."""
     where = finding.location
+    column = f":{where.char + 1}" if where.char is not None and where.record is not None and is_text(where.file) else ""
+    return visible(where.reference + column)
+
+
+def place_of(finding: Finding) -> str:
+    """Where inside the record or source: ``messages[0].content, character 21 (token 21, page 1)``, ``in ask``."""
+    where = finding.location
+    if is_text(where.file):
+        return "" if where.path is None else visible(f"in {where.path}")
     parts = [] if where.path is None else [where.path]
     if where.char is not None:
-        parts.append(f"{'character' if where.token is not None or where.path is not None else 'column'} {where.char}")
+        parts.append(f"character {where.char}")
     shown = ", ".join(parts)
     if where.token is not None:
         page = "" if where.page is None else f", page {where.page}"

@@ -6,15 +6,15 @@ from agentcache.lint.finding import Finding, Fix, Location
 from agentcache.lint.rules.base import Rule
 
 
-def report(where: Location, code: str, written: str, fix: Fix, help: str) -> Finding:
-    """The finding for ``written``, in which nothing is found that ``code`` names."""
+def report(where: Location, codes: str, written: str, fix: Fix, help: str) -> Finding:
+    """The finding for ``written``, in which nothing is found of ``codes``."""
     return Finding(
         code=RULE.code,
         name=RULE.name,
         severity="warning",
         location=where,
         after=written,
-        message=f"{code} is suppressed here, and nothing of it is found",
+        message=f"nothing of {codes} is found here, and it is suppressed",
         help=help,
         fix=fix,
     )
