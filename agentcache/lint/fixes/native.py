@@ -68,20 +68,26 @@ def _native_text(change: TextChange, old: str, places: Places, source: Any, keys
     there = at(source, keys)
     if there == old:
         yield replace(change, keys=keys)
-    elif isinstance(there, (Mapping, list)):  # text in the prompt, which the file has as JSON
+    elif isinstance(there, (Mapping, list)) and _says(old, there):
         yield from _native_json(change, old, there, keys)
     else:
         yield _native_piece(change, old, places, source)
 
 
-def _native_json(change: TextChange, old: str, there: Any, keys: Keys) -> Iterator[Change]:
-    new = old[: change.start] + change.content + old[change.end :]
+def _says(text: str, value: Any) -> bool:
+    """``text`` is ``value`` as JSON."""
     try:
-        before, after = json.loads(old), json.loads(new)
+        return same_value(json.loads(text), value)
     except ValueError:
-        raise NotExactError("the file has it as JSON, and the prompt as other text") from None
-    if not same_value(before, there):
-        raise NotExactError("the file has other JSON there than the prompt")
+        return False
+
+
+def _native_json(change: TextChange, old: str, there: Any, keys: Keys) -> Iterator[Change]:
+    """A change of what is text in the prompt, and JSON in the file."""
+    try:
+        after = json.loads(old[: change.start] + change.content + old[change.end :])
+    except ValueError:
+        raise NotExactError("the file has it as JSON, and the prompt would have other text") from None
     changes = list(changes_between(there, after, keys))
     if not changes:
         raise NotExactError("the file has it as JSON; how that is written as text is not for the file to say")

@@ -1,0 +1,414 @@
+"""``--fix``, ``--unsafe-fixes`` and ``--diff``: what is written, what is not, and what stays byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lint_workloads import INSTRUCTIONS, chat
+
+from agentcache.lint.cli import main
+from agentcache.lint.fixes.changes import AddedMember, applied, changes_between, rewritten
+from agentcache.lint.fixes.content import lost_content
+from agentcache.lint.fixes.json_text import NotExactError, same, same_value
+from agentcache.lint.fixes.native import keys_of, native_changes
+from agentcache.lint.fixes.writing import NotWrittenError, Original
+from agentcache.lint.records import Place, PlainPlaces
+
+RULES = INSTRUCTIONS * 4
+"""Long enough to be worth something."""
+NFC, NFD = "Übersicht über alle Fälle. ", "U\u0308bersicht u\u0308ber alle Fa\u0308lle. "
+
+
+def spelled(*forms: str, **fields: Any) -> list[dict[str, Any]]:
+    """A growing chat whose system text is spelled in one form after another."""
+    return [{**body, **fields} for body in chat(lambda turn: forms[turn] + RULES, turns=len(forms))]
+
+
+@pytest.fixture
+def run(tokenizer_folder, capsys):
+    """``run(files, *flags)`` -> exit code, standard output, standard error."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([*map(str, arguments), "--isolated", "--tokenizer", str(tokenizer_folder)])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return call
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n")
+
+
+def write(path: Path, bodies: list[Any], **style: Any) -> Path:
+    path.write_bytes("".join(json.dumps(body, **style) + "\n" for body in bodies).encode("utf-8", "surrogatepass"))
+    return path
+
+
+# -- records ------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_has_the_defect_is_rewritten(run, tmp_path):
+    file = write(tmp_path / "a.jsonl", spelled(NFC, NFD, NFC, NFD), ensure_ascii=False)
+    before = lines(file)
+    code, out, err = run(file, "--fix")
+    assert code == 0 and "Fixed 1 of 1." in err, (out, err)
+    after = lines(file)
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, True, False, True]
+    assert after[1] == before[1].replace(NFD.encode(), NFC.encode())
+    assert run(file)[0] == 0
+
+
+def test_the_lines_own_style_is_kept(run, tmp_path):
+    """Escapes, blanks, line ends, numbers and unknown fields are as they were found."""
+    first, second, third = spelled(NFC, NFD, NFD)
+    odd = '{ "custom_id" : "7\\/x", "n": [1.0, 1e3, 12345678901234567890123, -0.0, true, null], "body" :%s }\r'
+    texts = [json.dumps(first), odd % json.dumps(second, separators=(",", ":")), json.dumps(third, ensure_ascii=False)]
+    file = tmp_path / "a.jsonl"
+    file.write_bytes("\n\n".join(["\ufeff" + texts[0], *texts[1:]]).encode())
+    before = file.read_bytes()
+    assert run(file, "--fix")[0] == 0
+    expected = [texts[0], texts[1].replace(json.dumps(NFD)[1:-1], json.dumps(NFC)[1:-1]), texts[2].replace(NFD, NFC)]
+    assert file.read_bytes() == "\n\n".join(["\ufeff" + expected[0], *expected[1:]]).encode() != before
+
+
+def test_unsafe_fixes_are_asked_for(run, tmp_path):
+    file = write(tmp_path / "a.jsonl", spelled("", " ", " "))
+    before = file.read_bytes()
+    code, _, err = run(file, "--fix")
+    assert code == 1 and "Fixed 0 of 1 (1 needs --unsafe-fixes)." in err and file.read_bytes() == before
+    code, _, err = run(file, "--fix", "--unsafe-fixes")
+    assert code == 0 and "Fixed 1 of 1." in err and file.read_bytes() != before
+
+
+def test_what_stands_behind_a_defect_that_stays_is_not_touched(run, tmp_path):
+    """The clock in front is computed anew each time, and all behind it."""
+    bodies = [
+        {
+            **body,
+            "messages": [{"role": "system", "content": f"It is 10:3{turn}:05. {form}{RULES}"}, *body["messages"][1:]],
+        }
+        for turn, (form, body) in enumerate(zip((NFC, NFD, NFD), spelled(NFC, NFD, NFD)))
+    ]
+    file = write(tmp_path / "a.jsonl", bodies)
+    before = file.read_bytes()
+    code, out, err = run(file, "--fix", "--output-format", "concise")
+    assert code == 1 and file.read_bytes() == before and "AC101" in out
+    assert "AC205 not applied: nothing is reused behind AC101 at messages[0].content, which stays" in err
+
+
+def test_a_record_may_ask_not_to_be_mended(run, tmp_path):
+    bodies = spelled(NFC, NFD, NFD)
+    for body in bodies[1:]:
+        body["agentcache_lint"] = {"ignore": {"AC205": "the tokenizer wants it"}}
+    file = write(tmp_path / "a.jsonl", bodies)
+    before = file.read_bytes()
+    run(file, "--fix")
+    assert file.read_bytes() == before
+
+
+def test_a_code_that_is_not_selected_is_not_mended(run, tmp_path):
+    file = write(tmp_path / "a.jsonl", spelled(NFC, NFD, NFD))
+    before = file.read_bytes()
+    assert run(file, "--fix", "--ignore", "AC205")[0] == 0 and file.read_bytes() == before
+
+
+def test_a_member_that_is_there_twice_is_left_alone(run, tmp_path):
+    texts = [json.dumps(body) for body in spelled(NFC, NFD, NFD)]
+    twice = [texts[0], *(text[:-1] + ', "model": "m"}' for text in texts[1:])]
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(twice), "utf-8")
+    code, _, err = run(file, "--fix")
+    assert code == 1 and 'not applied: the record has "model" twice in one object' in err
+    assert file.read_text("utf-8") == "\n".join(twice)
+
+
+def test_recorded_token_ids_would_not_fit_any_more(run, tmp_path, tokenizer_folder):
+    file = write(tmp_path / "a.jsonl", spelled(NFC, NFD, NFD))
+    packed = tmp_path / "b.jsonl.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    before = packed.read_bytes()
+    code, _, err = run(packed, "--fix")
+    assert code == 1 and "not applied: packed files are not rewritten" in err and packed.read_bytes() == before
+
+
+def test_files_are_proved_together(run, tmp_path):
+    first = write(tmp_path / "a.jsonl", spelled(NFC))
+    second = write(tmp_path / "b.jsonl", spelled(NFC, NFD, NFD)[1:])
+    before = first.read_bytes()
+    code, _, err = run(first, second, "--fix")
+    assert code == 0 and "Fixed 1 of 1." in err and first.read_bytes() == before
+    assert NFC in json.loads(lines(second)[0])["messages"][0]["content"]
+
+
+# -- --diff -------------------------------------------------------------------------------------------------------
+
+
+def test_a_diff_can_be_applied(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bodies = [*spelled(NFC, NFC, NFC), *spelled(NFC, NFD, NFC, NFC, NFC, NFC, NFC, NFC, NFC, NFC, NFD)]
+    write(Path("a.jsonl"), bodies, ensure_ascii=False)
+    Path("a.jsonl").write_bytes(Path("a.jsonl").read_bytes().rstrip(b"\n"))
+    before = Path("a.jsonl").read_bytes()
+    code, diff, err = run("a.jsonl", "--diff")
+    assert code == 1 and "Would fix 1 of 1." in err and Path("a.jsonl").read_bytes() == before
+    assert diff.startswith("--- a/a.jsonl\n+++ b/a.jsonl\n@@ -2,7 +2,7 @@\n") and diff.count("\n@@ ") == 2
+    assert run("a.jsonl", "--fix")[0] == 0
+    mended = Path("a.jsonl").read_bytes()
+    Path("a.jsonl").write_bytes(before)
+    subprocess.run(["git", "apply", "-p1", "--unsafe-paths", "-"], input=diff.encode(), check=True, cwd=tmp_path)
+    assert Path("a.jsonl").read_bytes() == mended != before
+
+
+def test_a_diff_without_changes_is_empty_and_clean(run, tmp_path):
+    file = write(tmp_path / "a.jsonl", spelled(NFC, NFC, NFC))
+    assert run(file, "--diff") == (0, "", "")
+
+
+def test_standard_input_is_shown_and_never_written(run, tmp_path, monkeypatch):
+    text = "".join(json.dumps(body) + "\n" for body in spelled(NFC, NFD, NFD)).encode()
+    for flag, code in (("--diff", 1), ("--fix", 1)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        result, out, err = run("-", flag)
+        assert result == code
+        if flag == "--diff":
+            assert out.startswith("--- a/-\n+++ b/-\n")
+        else:
+            assert "not applied: standard input cannot be rewritten; --diff shows the change" in err
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def test_permissions_and_links_are_kept(run, tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    file = write(folder / "real.jsonl", spelled(NFC, NFD, NFD))
+    file.chmod(0o640)
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(file)
+    assert run(link, "--fix")[0] == 0
+    assert link.is_symlink() and stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert NFC in json.loads(lines(file)[1])["messages"][0]["content"]
+    assert sorted(os.listdir(folder)) == ["real.jsonl"]
+
+
+def test_a_read_only_file_is_an_error_and_stays(run, tmp_path):
+    file = write(tmp_path / "a.jsonl", spelled(NFC, NFD, NFD))
+    before = file.read_bytes()
+    file.chmod(0o444)
+    code, _, err = run(file, "--fix")
+    assert code == 2 and f"error: {file}: it is read-only" in err and file.read_bytes() == before
+    assert run(file, "--diff")[0] == 1
+
+
+def test_a_file_that_somebody_else_wrote_meanwhile_is_not_replaced(tmp_path):
+    file, mended = tmp_path / "a", tmp_path / "b"
+    file.write_text("one")
+    mended.write_text("two")
+    original = Original.of(file, "a")
+    file.write_text("three")
+    with pytest.raises(NotWrittenError, match="it was changed while it was being linted"):
+        original.replace(mended)
+    assert file.read_text() == "three"
+    Original.of(file, "a").replace(mended)
+    assert file.read_text() == "two"
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotWrittenError, match="no regular file"):
+        Original.of(tmp_path / "pipe", "pipe")
+    with pytest.raises(NotWrittenError, match="cannot be read"):
+        Original.of(tmp_path / "none", "none")
+
+
+# -- sources ------------------------------------------------------------------------------------------------------
+
+SOURCE = """from openai import OpenAI
+
+client = OpenAI()
+TAGS = {"b", "a", "c"}
+
+
+def ask(question):
+    # the tags of this project
+    system = "You know these tags: " + ", ".join(TAGS)
+    return client.chat.completions.create(
+        model="m", messages=[{"role": "system", "content": system}, {"role": "user", "content": question}]
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "declared", "end"),
+    [(b"", "utf-8", "\n"), (b"\xef\xbb\xbf", "utf-8", "\r\n"), (b"", "latin-1", "\n")],
+    ids=["plain", "marked-with-crlf", "latin-1"],
+)
+def test_a_source_is_mended_in_its_own_encoding_and_line_ends(run, tmp_path, mark, declared, end):
+    text = SOURCE.replace("of this project", "of this projéct")
+    if declared != "utf-8":
+        text = f"# -*- coding: {declared} -*-\n{text}"
+    file = tmp_path / "agent.py"
+    file.write_bytes(mark + text.replace("\n", end).encode(declared))
+    code, out, err = run(file, "--fix")
+    assert code == 0 and "Fixed 1 of 1." in err, (out, err)
+    expected = text.replace('", ".join(TAGS)', '", ".join(sorted(TAGS))')
+    assert file.read_bytes() == mark + expected.replace("\n", end).encode(declared)
+
+
+def test_a_sources_diff_is_shown_and_nothing_written(run, tmp_path):
+    file = tmp_path / "agent.py"
+    file.write_text(SOURCE)
+    code, diff, _ = run(file, "--diff")
+    assert code == 1 and file.read_text() == SOURCE
+    assert '-    system = "You know these tags: " + ", ".join(TAGS)\n+' in diff and "sorted(TAGS)" in diff
+
+
+# -- JSON text ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "expected"),
+    [
+        ('{"a": "x", "b": [1.0, 2]}', {"a": "y", "b": [1.0, 2]}, '{"a": "y", "b": [1.0, 2]}'),
+        ('{"a" : 1e3,"b":2}', {"b": 2, "a": 1000.0}, '{"b":2,"a" : 1e3}'),
+        ('[ {"n": 1}, {"n": 2} , 3]', [3, {"n": 2}, {"n": 1}], '[ 3, {"n": 2} , {"n": 1}]'),
+        ('{"a":{}}', {"a": {"b": [1, "é"]}}, '{"a":{"b":[1, "\\u00e9"]}}'),
+        ('{"a":{"x":1,"y":"é"}}', {"a": {"x": 1, "y": "é", "z": "ü/"}}, '{"a":{"x":1,"y":"é","z":"ü/"}}'),
+        ('"\\ud83d\\ude00 a\\/b \\u00e9"', "😀 a/b e", '"\\ud83d\\ude00 a\\/b e"'),
+        ('"a\\/b"', "a/b/c", '"a\\/b\\/c"'),
+        ('{"n": 1}', {"n": 1.0}, '{"n": 1.0}'),
+        ('{"\\u0061": "x"}', {"a": "\ud800"}, '{"\\u0061": "\\ud800"}'),
+    ],
+)  # fmt: skip
+def test_a_change_leaves_everything_else_as_it_is_written(text, after, expected):
+    before = json.loads(text)
+    changes = list(changes_between(before, after))
+    assert rewritten(text, changes) == expected
+    assert same(applied(before, changes), after) and same(json.loads(expected), after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({"a": 1, "b": 2}, {"a": 1}), ([1, 2], [1]), ({"a": "1"}, {"a": 1}), ({"a": [1]}, {"a": {"0": 1}}), ([None], [0])],
+)
+def test_nothing_is_taken_away_or_made_another_kind(before, after):
+    with pytest.raises(NotExactError):
+        list(changes_between(before, after))
+
+
+def test_equality_is_that_of_json():
+    assert same({"a": 1}, {"a": 1}) and not same(1, 1.0) and not same(1, True) and not same(0.0, -0.0)
+    assert not same({"a": 1, "b": 2}, {"b": 2, "a": 1}) and same(float("nan"), float("nan"))
+    assert same_value({"a": 1, "b": [2.0]}, {"b": [2], "a": 1}) and not same_value([1], [True])
+
+
+# -- from the prompt's terms to the file's ------------------------------------------------------------------------
+
+
+def test_paths_are_read_against_the_record():
+    record = {"a.b": {"c": [1]}, "a": {"b": {"c": [2]}, "d": [[3]]}, "e[0]": 4}
+    assert keys_of("a.d[0][0]", record) == ("a", "d", 0, 0)
+    assert keys_of("a.b.c[0]", record) is None, "two things are called so"
+    assert keys_of("e[0]", record) == ("e[0]",) and keys_of("a.x", record) is None and keys_of("", record) == ()
+
+
+class JoinedPlaces:
+    """``messages[0].content`` of the body is the texts of ``system``, with an empty line between them."""
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
+
+    def find(self, keys: Any, char: int | None = None) -> Place:
+        start = 0
+        for index, text in enumerate(self._texts):
+            if char is not None and start <= char <= start + len(text):
+                return Place(f"system[{index}].text", char - start)
+            start += len(text) + 2
+        return Place("system")
+
+
+def joined(before: str, after: str) -> list[Any]:
+    texts = before.split("\n\n")
+    source = {"system": [{"type": "text", "text": text} for text in texts]}
+    bodies = [{"messages": [{"role": "system", "content": text}]} for text in (before, after)]
+    return list(native_changes(changes_between(*bodies), bodies[0], JoinedPlaces(*texts), source))
+
+
+def test_a_piece_of_a_joined_text_is_changed_in_its_own_string():
+    (change,) = joined("Be brief.\n\nBe  kind.", "Be brief.\n\nBe kind.")
+    assert change.keys == ("system", 1, "text")
+    with pytest.raises(NotExactError):
+        joined("Be brief.\n\nBe kind.", "Be short.\n\nBe nice.")
+
+
+def test_arguments_that_the_file_has_as_an_object_change_in_order_only():
+    old, new = '{"b": 1, "a": 2}', '{"a": 2, "b": 1}'
+    body = {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": old}}]}]}
+    after = {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": new}}]}]}
+    source = {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": {"b": 1, "a": 2}}}]}]}
+    (change,) = native_changes(changes_between(body, after), body, PlainPlaces(), source)
+    assert list(applied(source, [change])["messages"][0]["tool_calls"][0]["function"]["arguments"]) == ["a", "b"]
+    compact = {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": '{"b":1,"a":2}'}}]}]}
+    with pytest.raises(NotExactError, match="not for the file to say"):
+        list(native_changes(changes_between(body, compact), body, PlainPlaces(), source))
+
+
+# -- nothing is lost ----------------------------------------------------------------------------------------------
+
+
+def told(code: str, before: Any, after: Any) -> str | None:
+    bodies = [value if isinstance(value, dict) else {"messages": [{"content": value}]} for value in (before, after)]
+    return lost_content(code, bodies[0], list(changes_between(*bodies)))
+
+
+def ids(*names: str) -> dict[str, Any]:
+    call, other, first, second = names
+    calls = [{"id": call, "function": {"name": "f"}}, {"id": other, "function": {"name": "g"}}]
+    return {"messages": [{"tool_calls": calls}, {"tool_call_id": first}, {"tool_call_id": second}]}
+
+
+@pytest.mark.parametrize(
+    ("code", "before", "after", "kept"),
+    [
+        ("AC204", "a b\r\n", "a  b\n", True),
+        ("AC204", "a b", "a c", False),
+        ("AC205", "e\u0301", "é", True),
+        ("AC205", "e", "é", False),
+        ("AC206", 'say "\\u00e9\\/"', 'say "é/"', True),
+        ("AC206", '{"a": 1}', '{"a":1}', True),
+        ("AC206", "\\u00e9", "è", False),
+        ("AC207", '{"a": 1, "b": 2}', '{"b":2,"a":1.0}', True),
+        ("AC207", '{"a": 1}', '{"a": true}', False),
+        ("AC201", {"tools": [{"a": 1, "b": 2}]}, {"tools": [{"b": 2.0, "a": 1}]}, True),
+        ("AC201", {"tools": [{"a": 1}]}, {"tools": [{"a": 2}]}, False),
+        ("AC202", {"tools": [{"a": 1}, {"b": 2}]}, {"tools": [{"b": 2}, {"a": 1}]}, True),
+        ("AC202", {"tools": [{"a": 1}, {"a": 2}]}, {"tools": [{"a": 2}, {"a": 3}]}, False),
+        ("AC203", "tags: b, a", "tags: a, b", True),
+        ("AC203", "tags: b, a", "tags: a, c", False),
+        ("AC208", ids("1", "2", "1", "2"), ids("3", "4", "3", "4"), True),
+        ("AC208", ids("1", "2", "1", "2"), ids("3", "3", "3", "3"), False),
+        ("AC208", ids("1", "2", "1", "2"), ids("3", "4", "3", "2"), False),
+        ("AC999", "It is noon. Be kind.", "Be kind. It is noon.", True),
+        ("AC999", "It is noon. Be kind.", "Be kind.", False),
+    ],
+)  # fmt: skip
+def test_each_defect_is_mended_by_its_own_kind_of_change(code, before, after, kept):
+    assert (told(code, before, after) is None) is kept
+
+
+def test_only_reasoning_may_be_added():
+    body = {"messages": [{"role": "assistant", "content": "Done."}]}
+    assert lost_content("AC405", body, [AddedMember(("messages", 0), "reasoning_content", "Hm.")]) is None
+    assert lost_content("AC405", body, [AddedMember(("messages", 0), "name", "x")]) is not None
