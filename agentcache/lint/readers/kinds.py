@@ -16,7 +16,8 @@ from agentcache.lint.readers.json_text import TOO_LONG, Fault, JsonText, Raw, pa
 from agentcache.lint.readers.jsonl import LineReader
 from agentcache.lint.readers.prompt_files import SUFFIXES as PROMPT_SUFFIXES
 from agentcache.lint.readers.prompt_files import read_prompt
-from agentcache.lint.readers.traces import is_trace
+from agentcache.lint.readers.traces import MARK as TRACE_MARK
+from agentcache.lint.readers.traces import is_trace, read_trace
 from agentcache.lint.readers.values import ValueReader, read_values
 from agentcache.lint.records import Record, Unreadable
 
@@ -155,6 +156,8 @@ def _read_requests(lines: Iterator[Line], file: str) -> Iterator[Record | Unread
     for number, raw in lines:
         if raw is None:
             yield Unreadable(file, number, f"the line is {TOO_LONG}")
+        elif TRACE_MARK in raw and is_trace(value := parse(raw)):
+            yield read_trace(value, file, number)
         elif raw.strip():
             yield from reader.read(raw, number)
 

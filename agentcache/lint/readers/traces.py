@@ -22,6 +22,8 @@ from agentcache.lint.readers.dialects import to_record
 from agentcache.lint.records import Record, Reply, Unreadable, Usage
 
 FORMAT, VERSION = "agentcache-trace", 1
+MARK = FORMAT.encode()
+"""What every line of a trace has in it somewhere."""
 
 
 def is_trace(value: Any) -> TypeGuard[Mapping[str, Any]]:
