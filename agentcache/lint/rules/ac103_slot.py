@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentcache.lint.parting import Parting
 from agentcache.lint.rules.base import Cause, Rule
-from agentcache.lint.texts.filled_in import are_values, is_phrase, stands_first
+from agentcache.lint.texts.filled_in import are_values, is_phrase, is_retrieved, stands_first
 from agentcache.lint.texts.replays import find_replay
 from agentcache.lint.texts.spots import Spot, Words, find_spot
 from agentcache.lint.texts.surroundings import is_version
@@ -19,6 +19,8 @@ def explain(parting: Parting) -> Cause | None:
     spot = find_spot(parting)
     if spot is None:
         return _explain_replay(parting)
+    if is_retrieved(spot):
+        return None
     span = spot.slot
     if spot.same_session:
         if is_version(spot.before, span.start, span.before_end) and is_version(spot.after, span.start, span.after_end):

@@ -31,21 +31,38 @@ def explain(parting: Parting) -> Cause | None:
     spot = find_spot(parting)
     if spot is None:
         return None
-    was = environment_block(spot.before, spot.offset, spot.line_end)
-    now = environment_block(spot.after, spot.offset, spot.line_end)
-    if was is None or now is None:
+    span = _differing(spot)
+    if span is None:
         return None
-    span = _differing(spot, was.end, now.end)
     if not spot.comes_again(span):
         return None
     message = f"facts about the machine in {spot.owner} change from request to request"
     return spot.cause(span, Words("warning", message, _HELP.format(path=spot.path)), place="environment")
 
 
-def _differing(spot: Spot, before_end: int, after_end: int) -> Span:
-    """What differs of the block, as one piece."""
-    same = common_suffix(spot.before[spot.offset : before_end], spot.after[spot.offset : after_end])
-    return Span(spot.offset, before_end - same, after_end - same)
+def _differing(spot: Spot) -> Span | None:
+    """What differs of the facts, as one piece.
+
+    ::
+
+        earlier:  Git status:\\n M a.py\\n|\\nYou are …                 a listing that is longer in one request ends in the
+        later:    Git status:\\n M a.py\\n| M b.py\\n\\nYou are …        other just before the difference
+    """
+    texts = (spot.before, spot.after)
+    blocks = [environment_block(text, spot.offset, spot.line_end) for text in texts]
+    if not any(blocks):
+        return None
+    ends: list[int] = []
+    for text, block, other in zip(texts, blocks, reversed(blocks), strict=True):
+        if block is None:
+            if not spot.offset or environment_block(text, spot.offset - 1, spot.line_end) is None:
+                return None
+            ends.append(spot.offset)
+        else:
+            line_end = len(spot.line_end) if other is None and text.startswith(spot.line_end, block.end) else 0
+            ends.append(block.end + line_end)
+    same = common_suffix(spot.before[spot.offset : ends[0]], spot.after[spot.offset : ends[1]])
+    return Span(spot.offset, ends[0] - same, ends[1] - same)
 
 
 def inspect(prompt: Prompt) -> Iterator[Observation]:

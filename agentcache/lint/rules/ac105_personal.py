@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
 from agentcache.lint.rules.base import Cause, Observation, Rule
-from agentcache.lint.texts.filled_in import are_values, stands_first
+from agentcache.lint.texts.filled_in import are_values, is_retrieved, stands_first
 from agentcache.lint.texts.heads import head_strings
 from agentcache.lint.texts.placeholders import find_placeholders
 from agentcache.lint.texts.spans import MIN_SHARED, Span
@@ -24,7 +24,7 @@ _HELP = "put what all requests share first in {path}, and what is particular to 
 def explain(parting: Parting) -> Cause | None:
     """Requests of two sessions part in a text of their own, and share what follows."""
     spot = find_spot(parting, opening=True)
-    if spot is None or spot.same_session:
+    if spot is None or spot.same_session or is_retrieved(spot):
         return None
     span = spot.slot
     if not are_values(spot, span) or not stands_first(spot, span):

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
 from agentcache.lint.rules.base import Cause, Observation, Rule
+from agentcache.lint.texts.filled_in import is_retrieved
 from agentcache.lint.texts.heads import head_strings
 from agentcache.lint.texts.placeholders import find_placeholders
 from agentcache.lint.texts.spans import MIN_SHARED, Span, common_suffix
 from agentcache.lint.texts.spots import Spot, Words, find_spot
-from agentcache.lint.texts.surroundings import Block, retrieved_block
+from agentcache.lint.texts.surroundings import retrieved_block, starts_document
 from agentcache.lint.texts.suspicions import suspicion
 
-_LONG = 80
-"""Characters of what was retrieved; less is a value."""
 _HELP = (
     "put retrieved text behind the instructions, next to the question in the newest message, and keep {path} the same"
 )
@@ -24,31 +23,35 @@ _HELP = (
 def explain(parting: Parting) -> Cause | None:
     """The two requests part in retrieved text, and share the instructions behind it."""
     spot = find_spot(parting)
-    if spot is None:
+    if spot is None or not is_retrieved(spot):
         return None
-    was = retrieved_block(spot.before, spot.offset, spot.line_end)
-    now = retrieved_block(spot.after, spot.offset, spot.line_end)
-    if was is None and now is None:
-        return None
-    span = _differing(spot, was, now)
-    if span.size < _LONG or not spot.comes_again(span):
+    span = _tagged(spot) or _to_last_difference(spot)
+    if span is None:
         return None
     message = f"retrieved text in {spot.owner} stands before instructions that do not change"
     return spot.cause(span, Words("warning", message, _HELP.format(path=spot.path)), place="retrieved")
 
 
-def _differing(spot: Spot, was: Block | None, now: Block | None) -> Span:
-    """The documents as one piece: to the closing tags, or to the last difference."""
-    ends = [
-        None if block is None or block.end >= len(text) else block.end
-        for block, text in ((was, spot.before), (now, spot.after))
-    ]
-    if ends[0] is None or ends[1] is None:
-        behind = spot.parting.behind
-        whole = Span(spot.offset, len(spot.before) - behind, len(spot.after) - behind)
-        return whole if behind >= MIN_SHARED else spot.slot
-    same = common_suffix(spot.before[spot.offset : ends[0]], spot.after[spot.offset : ends[1]])
-    return Span(spot.offset, ends[0] - same, ends[1] - same)
+def _tagged(spot: Spot) -> Span | None:
+    """The documents to their closing tags, when both have them and something is the same behind."""
+    was, now = (retrieved_block(text, spot.offset, spot.line_end) for text in (spot.before, spot.after))
+    if was is None or now is None or was.end >= len(spot.before) or now.end >= len(spot.after):
+        return None
+    same = common_suffix(spot.before[spot.offset : was.end], spot.after[spot.offset : now.end])
+    span = Span(spot.offset, was.end - same, now.end - same)
+    return span if spot.comes_again(span) else None
+
+
+def _to_last_difference(spot: Spot) -> Span | None:
+    """The documents to the last difference, when more than a document that both have is the same behind."""
+    behind = spot.parting.behind
+    span = Span(spot.offset, len(spot.before) - behind, len(spot.after) - behind)
+    own_lines = spot.after[span.after_end :].split(spot.line_end)[1:]
+    while own_lines and starts_document(own_lines[0]):
+        own_lines.pop(0)
+    if sum(map(len, own_lines)) >= MIN_SHARED or spot.goes_on_behind:
+        return span
+    return None
 
 
 def inspect(prompt: Prompt) -> Iterator[Observation]:

@@ -48,6 +48,6 @@ RULE = Rule(
     bad='{"role": "assistant", "content": "Done."} for a reply that was received as "Done.\\n"',
     good='{"role": "assistant", "content": "Done.\\n"}: stored and replayed as it was received',
     fix_safety="Unsafe: the text is written as in the earlier request. White space can carry meaning, in code above all.",
-    precedence=30,
+    precedence=18,
     explain=explain,
 )

@@ -38,6 +38,6 @@ RULE = Rule(
     bad='"Antworte auf Französisch" with o and U+0308 in one request, with U+00F6 in the next',
     good='"Antworte auf Französisch" in NFC in every request',
     fix_safety="Safe: both are the same text by the Unicode standard; it is written as in the earlier request.",
-    precedence=30,
+    precedence=18,
     explain=explain,
 )

@@ -47,6 +47,6 @@ RULE = Rule(
     bad='{"role": "tool", "content": "{\\"city\\": \\"Z\\\\u00fcrich\\"}"} for a result that was sent as "Zürich" before',
     good='{"role": "tool", "content": "{\\"city\\": \\"Zürich\\"}"}: the same text each time',
     fix_safety="Safe where both texts are JSON and say the same; otherwise unsafe. It is written as in the earlier request.",
-    precedence=30,
+    precedence=18,
     explain=explain,
 )

@@ -7,7 +7,7 @@ import re
 from agentcache.lint.texts.forms import mask_slots
 from agentcache.lint.texts.spans import Span
 from agentcache.lint.texts.spots import Spot
-from agentcache.lint.texts.surroundings import has_label, is_version
+from agentcache.lint.texts.surroundings import has_label, is_version, retrieved_block
 
 _BEGINNING = 240
 """Characters: what varies within so few of the beginning stands first."""
@@ -17,6 +17,8 @@ _AT_ONCE = 16
 _ENDS = re.compile(r"\s*(?:$|\n|\\n|[.!?;,|)\]}>\"'`]|[-–—]\s)")
 """Behind a value: the end of a line, of a sentence, of a bracket."""
 _PUT_IN = 32
+_LONG = 80
+"""Characters of what was retrieved; less is a value."""
 
 
 def goes_on(spot: Spot, before_end: int, after_end: int) -> bool:
@@ -47,9 +49,24 @@ def are_values(spot: Spot, span: Span) -> bool:
     if is_version(spot.before, span.start, span.before_end) and is_version(spot.after, span.start, span.after_end):
         return False
     parts = spot.values(span)
-    if not all(parts):
+    if not all(parts) or _is_longer(*parts):
         return False
     return all(len(part.split()) >= 3 or re.search(r"[\d_@/\\]|\w\.\w|\b[A-Z]", part) for part in parts)
+
+
+def _is_longer(was: str, now: str) -> bool:
+    """One is the other with more put in before or behind it: a line of a prompt that is new, rather than another value."""
+    short, long = sorted((was.split(), now.split()), key=len)
+    return len(short) < len(long) and short in (long[: len(short)], long[-len(short) :])
+
+
+def is_retrieved(spot: Spot) -> bool:
+    """Most likely documents that were looked up for the question."""
+    behind = spot.parting.behind
+    if max(len(spot.before), len(spot.after)) - behind - spot.offset < _LONG:
+        return False
+    texts = (spot.before, spot.after)
+    return any(retrieved_block(text, spot.offset, spot.line_end) is not None for text in texts)
 
 
 def stands_first(spot: Spot, span: Span) -> bool:

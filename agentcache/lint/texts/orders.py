@@ -44,7 +44,7 @@ def _middles(was: str, now: str, separator: str) -> Iterator[tuple[int, int]]:
     head = common_length(was, now)
     tail = common_suffix(was[head:], now[head:])
     word = re.search(r"[^\s,;|]*\Z", was[:head])
-    word_end = re.match(r"[^\s,;|.\])}]*", was[len(was) - tail :])
+    word_end = re.match(r"(?:[^\s,;|.\])}]|\.(?=\w))*", was[len(was) - tail :])
     yield head - len(word[0] if word else ""), tail - len(word_end[0] if word_end else "")
     item = max(was.rfind(mark, 0, head) for mark in (separator, *_OPENING)) + 1
     ends = [place for mark in (separator, *_CLOSING) if (place := was.find(mark, len(was) - tail)) >= 0]

@@ -51,8 +51,8 @@ class Spot:
     def same_session(self) -> bool:
         """Both are turns of one conversation: it is named, or it goes on; two users may well ask the same."""
         parting = self.parting
-        if parting.session is None:
-            return False
+        if parting.session is None or (self.leaf.message is not None and self.leaf.message < parting.later.first_new):
+            return False  # in its own session it did not change: what differs was mended by another session's
         named = (
             parting.later.record.session is not None and parting.later.record.session == parting.earlier.record.session
         )
@@ -99,9 +99,14 @@ class Spot:
         again = self.text_behind(span)
         if again >= MIN_SHARED or 2 * again >= max(len(self.before), len(self.after)):
             return True
-        if self.where == "head":
-            return self._head_goes_on or (self.same_session and self._conversation_goes_on)
-        return False
+        return self.goes_on_behind
+
+    @property
+    def goes_on_behind(self) -> bool:
+        """Whether something behind the whole string is the same again."""
+        if self.where == "opening":
+            return False
+        return self._head_goes_on or (self.same_session and self._conversation_goes_on)
 
     @cached_property
     def _head_goes_on(self) -> bool:

@@ -102,7 +102,12 @@ def retrieved_block(text: str, at: int, line_end: str = "\n") -> Block | None:
             return Block(at, len(text))
         if line.lstrip().startswith(("# ", "## ")):
             return None
-    return Block(at, len(text)) if _DOCUMENT_LINE.match(text[start : start + 40]) else None
+    return Block(at, len(text)) if starts_document(text[start : start + 40]) else None
+
+
+def starts_document(line: str) -> bool:
+    """``[1] …``, ``Document 2: …``"""
+    return _DOCUMENT_LINE.match(line) is not None
 
 
 def has_label(text: str, at: int, line_end: str = "\n") -> bool:
