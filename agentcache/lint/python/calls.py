@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from agentcache.lint.python.counters import length
 from agentcache.lint.python.module import last_word
 from agentcache.lint.python.names import Here, arguments_of
 from agentcache.lint.python.templates import Field, Parts, brace_parts, dollar_parts, format_parts, percent_parts
@@ -62,9 +63,9 @@ def read_call(reader: Reader, node: ast.Call, here: Here) -> Value:
     name = reader.module.imported(node.func)
     if name == "sorted" and node.args:
         return _without_order(reader, node, here)
-    order = reader.orders.unordered(node, here)
-    if order is not None:
-        return ((Slot(node, here.point, here.point, order),),)
+    source = reader.orders.unordered(node, here) or length(node, reader.module)
+    if source is not None:
+        return ((Slot(node, here.point, here.point, source),),)
     if name in _HANDS_ON or name in _DUMPS:
         return reader.read(node.args[0], here) if node.args else EMPTY
     if name in _ALL_ARGUMENTS:

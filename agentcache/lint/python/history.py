@@ -6,16 +6,16 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from agentcache.lint.python.edited import TEXT_KEYS, edited_place, is_old, number_of
 from agentcache.lint.python.module import Module, keyword_of, last_word
 from agentcache.lint.python.names import Here, names_in
 from agentcache.lint.python.places import Point
 from agentcache.lint.python.reading import Reader
 from agentcache.lint.python.report import Defect
-from agentcache.lint.python.sends import Key, Send, Turn, key_of, parts_of
+from agentcache.lint.python.sends import Key, Send, Turn, kept_lists, key_of, parts_of
 
 _COMPACTION = re.compile(r"summar|compact|condens|digest|compress", re.IGNORECASE)
 _FIRST_TIME = re.compile(r"first|initial|started|is_new|warm", re.IGNORECASE)
-_TEXT_KEYS = {"content", "text"}
 _PURE = {"str", "repr", "len", "format", "join", "strip", "dict", "list", "rstrip", "lstrip", "dedent"}
 
 
@@ -27,11 +27,11 @@ class Histories:
         self._module: Module = reader.module
         self._sends = sends
         self._turns = turns
-        self._keys = {turn.key for turn in turns}
+        self._keys = {turn.key for turn in turns} | kept_lists(reader.module)
 
     def defects(self) -> Iterator[Defect]:
         for send in self._sends:
-            if send.messages is not None and keyword_of(send.call, "previous_response_id") is None:
+            if send.messages is not None and "previous_response_id" not in send.options:
                 yield from self._windows(send)
         for statement, point in self._module.statements:
             yield from self._statement(statement, point)
@@ -66,7 +66,7 @@ class Histories:
             return False
         if any(ast.dump(bound) == ast.dump(count) for bound in bounds):
             return False
-        kept, limit = _number(count), next((number for number in map(_number, bounds) if number is not None), None)
+        kept, limit = number_of(count), next((number for number in map(number_of, bounds) if number is not None), None)
         return kept is None or limit is None or kept * 2 <= limit
 
     # -- statements in the code of a turn
@@ -76,6 +76,8 @@ class Histories:
             target = statement.targets[0]
             yield from self._edited(target, statement.value, point, adds=False)
             yield from self._replaced(target, statement.value, point)
+            if isinstance(statement.value, ast.Call):
+                yield from self._popped(statement.value, point, taken=True)
         elif isinstance(statement, ast.AugAssign):
             yield from self._edited(statement.target, statement.value, point, adds=True)
         elif isinstance(statement, ast.Delete):
@@ -90,7 +92,7 @@ class Histories:
         return next((turn for turn in self._turns if turn.key == key and turn.holds(point)), None)
 
     def _edited(self, target: ast.expr, value: ast.expr, point: Point, *, adds: bool) -> Iterator[Defect]:
-        place = _edited_place(target)
+        place = edited_place(target)
         if place is None:
             return
         turn = self._turn(place, point)
@@ -99,13 +101,23 @@ class Histories:
         yield _edit(target, point, turn)
 
     def _varies(self, value: ast.expr, point: Point, turn: Turn) -> bool:
-        """The value can be another one in each turn."""
-        for part in ast.walk(value):
-            if isinstance(part, ast.Call) and last_word(part.func) not in _PURE:
-                return True
-        for name in names_in(value):
+        """The value can be another one in each turn: it comes from what the turn was given, or has worked out."""
+        if turn.loop is None:
+            return self._is_given(value, point, 0)
+        calls = (part for part in ast.walk(value) if isinstance(part, ast.Call))
+        if any(last_word(call.func) not in _PURE for call in calls):
+            return True
+        definitions = (found for name in names_in(value) for found in point.scope.definitions.get(name, ()))
+        return any(turn.loop in definition.point.loops for definition in definitions)
+
+    def _is_given(self, value: ast.expr, point: Point, depth: int) -> bool:
+        """A parameter of the function gets into it."""
+        for name in names_in(value) - {"self", "cls"}:
             for definition in point.scope.definitions.get(name, ()):
-                if turn.loop is None or turn.loop in definition.point.loops:
+                if definition.kind == "parameter":
+                    return True
+                inner = definition.value
+                if inner is not None and inner is not value and depth < 4 and self._is_given(inner, point, depth + 1):
                     return True
         return False
 
@@ -113,7 +125,7 @@ class Histories:
         """It runs in the first turn only."""
         for test in point.tests:
             for part in ast.walk(test):
-                zero = isinstance(part, ast.Compare) and any(_number(right) in (0, 1) for right in part.comparators)
+                zero = isinstance(part, ast.Compare) and any(number_of(right) in (0, 1) for right in part.comparators)
                 if (zero and isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq | ast.LtE)) or (
                     isinstance(part, ast.Name | ast.Attribute) and _FIRST_TIME.search(last_word(part))
                 ):
@@ -150,7 +162,7 @@ class Histories:
             yield from self._reasoning(target.value, target, point)
             return
         start = target.slice.lower if isinstance(target.slice, ast.Slice) else target.slice
-        low = 0 if start is None else _number(start)
+        low = 0 if start is None else number_of(start)
         if low is not None and 0 <= low <= 4 and self._drops(target.value, point):
             yield _dropped(target, point, "old messages are taken out of a history that is sent again")
 
@@ -168,15 +180,14 @@ class Histories:
         word, owner = call.func.attr, call.func.value
         if word == "insert" and call.args:
             yield from self._inserted(call, owner, point)
-        elif word == "popleft" or (word == "pop" and len(call.args) == 1 and _number(call.args[0]) in (0, 1, 2)):
-            if self._drops(owner, point):
-                yield _dropped(call, point, "the oldest messages are taken out of a history that is sent again")
+        elif word == "popleft" or (word == "pop" and len(call.args) == 1 and number_of(call.args[0]) in (0, 1, 2)):
+            yield from self._popped(call, point, taken=False)
         elif (
             word == "pop" and call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value in _REASONING
         ):
             yield from self._reasoning(owner, call, point)
-        elif word == "update" and isinstance(owner, ast.Subscript) and _is_old(owner.slice):
-            values = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in _TEXT_KEYS)]
+        elif word == "update" and isinstance(owner, ast.Subscript) and is_old(owner.slice):
+            values = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in TEXT_KEYS)]
             turn = self._turn(owner.value, point)
             if (
                 turn is not None
@@ -185,9 +196,20 @@ class Histories:
             ):
                 yield _edit(call, point, turn)
 
+    def _popped(self, call: ast.Call, point: Point, *, taken: bool) -> Iterator[Defect]:
+        """``messages.pop(1)``; the first message that is taken for itself is a system text that is sent apart."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("pop", "popleft"):
+            return
+        number = number_of(call.args[0]) if call.args else 0 if call.func.attr == "popleft" else None
+        if number is None or not 0 <= number <= 2 or (taken and number == 0 and not point.loops):
+            return
+        of_tools = any("'tool'" in ast.dump(test) for test in point.tests)  # what is left of a call that went before
+        if not of_tools and self._drops(call.func.value, point):
+            yield _dropped(call, point, "the oldest messages are taken out of a history that is sent again")
+
     def _inserted(self, call: ast.Call, owner: ast.expr, point: Point) -> Iterator[Defect]:
         index = call.args[0]
-        number = _number(index)
+        number = number_of(index)
         behind_front = number is not None and 0 <= number <= 2
         before_last = (number is not None and number < 0) or _is_length_less(index)
         turn = self._turn(owner, point) if behind_front or before_last else None
@@ -275,7 +297,7 @@ def _window(node: ast.Subscript) -> ast.expr | None:
     if not isinstance(part.lower, ast.UnaryOp) or not isinstance(part.lower.op, ast.USub):
         return None
     count = part.lower.operand
-    return None if _number(count) == 1 else count
+    return None if number_of(count) == 1 else count
 
 
 def _bounds(test: ast.expr) -> Iterator[ast.expr]:
@@ -283,42 +305,6 @@ def _bounds(test: ast.expr) -> Iterator[ast.expr]:
     for part in ast.walk(test):
         if isinstance(part, ast.Compare):
             yield from part.comparators
-
-
-def _number(node: ast.expr) -> int | None:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _number(node.operand)
-        return None if inner is None else -inner
-    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
-        return node.value
-    return None
-
-
-def _edited_place(target: ast.expr) -> ast.expr | None:
-    """The list in ``messages[0]["content"]``, ``messages[0].content``, ``messages[0]["content"][0]["text"]``, ``messages[0]``."""
-    texts = 0
-    while isinstance(target, ast.Subscript | ast.Attribute):
-        if isinstance(target, ast.Attribute):
-            if target.attr not in _TEXT_KEYS:
-                return None
-            texts += 1
-        elif isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
-            if target.slice.value not in _TEXT_KEYS:
-                return None
-            texts += 1
-        elif isinstance(target.value, ast.Name | ast.Attribute) and _is_old(target.slice):
-            if not (isinstance(target.value, ast.Attribute) and target.value.attr in _TEXT_KEYS):
-                return target.value
-        elif not (isinstance(target.slice, ast.Constant) and texts):
-            return None
-        target = target.value
-    return None
-
-
-def _is_old(index: ast.expr) -> bool:
-    """An index that stays that of the same message while others are added behind it."""
-    number = _number(index)
-    return number is not None and 0 <= number <= 2
 
 
 def _is_length_less(index: ast.expr) -> bool:

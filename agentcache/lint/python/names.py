@@ -178,3 +178,35 @@ def targets_of(target: ast.expr) -> Iterator[str]:
 
 def names_in(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def summands(node: ast.expr) -> Iterator[ast.expr]:
+    """The parts of ``a + b + c`` from the left, without recursion: generated code has thousands."""
+    found: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        found.append(node.right)
+        node = node.left
+    found.append(node)
+    return reversed(found)
+
+
+_CACHES = {"cache", "lru_cache", "cached_property", "cached"}
+
+
+def is_cached(scope: Scope) -> bool:
+    """A function that is run once for the same arguments."""
+    node = scope.node
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    parts = [part.func if isinstance(part, ast.Call) else part for part in node.decorator_list]
+    return any((part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")) in _CACHES for part in parts)
+
+
+def parameter_node(definition: Definition, here: Here) -> ast.expr:
+    """The parameter as an expression, for findings to point at."""
+    node = here.point.scope.node
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            if argument.arg == definition.name:
+                return ast.copy_location(ast.Name(definition.name, ast.Load()), argument)
+    return ast.Name(definition.name, ast.Load(), lineno=here.point.line, col_offset=0)

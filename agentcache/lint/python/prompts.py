@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from agentcache.lint.python.counters import LISTS
+from agentcache.lint.python.edited import edited_place
 from agentcache.lint.python.module import Module, item_of, keyword_of, last_word
 from agentcache.lint.python.names import Here, Names
 from agentcache.lint.python.places import Definition, Point, Scope
 
-Part = Literal["system", "tool", "earlier"]
+Part = Literal["system", "tool", "earlier", "constant"]
 Manner = Literal["sent", "kept", "named"]
 
 
@@ -21,7 +23,9 @@ class Prompt:
     """An expression whose text goes into a prompt, in front of what changes anyway.
 
     Attributes:
+        part: ``constant`` is a module's constant that is called a prompt.
         manner: ``sent`` with a request, ``kept`` by an agent that is made once, or only ``named`` like a system prompt.
+        followed: the messages of the conversation are put behind it.
     """
 
     node: ast.expr
@@ -29,6 +33,7 @@ class Prompt:
     part: Part
     manner: Manner
     line: int
+    followed: bool = False
 
 
 _HEADS = ("system", "developer")
@@ -46,9 +51,10 @@ _MESSAGE_CALLS = {
 _NAMED = re.compile(r"^_?(?:\w+_)?system_?(?:prompt|message|instructions?|text)(?:_text|_str)?$", re.IGNORECASE)
 _MAKING = re.compile(
     r"^_*(?:build|get|make|create|render|compose|generate|format|default|construct|assemble|prepare)?_*"
-    r"(?:\w+_)?system_?(?:prompt|message|instructions?)$",
+    r"(?:\w+_)?(?:system_?(?:prompt|message|instructions?)|agent_?(?:prompt|instructions?))$",
     re.IGNORECASE,
 )
+_CONSTANT = re.compile(r"(?:^|_)PROMPT(?:_|$)")
 _DECORATORS = {"system_prompt", "instructions"}
 
 
@@ -67,6 +73,8 @@ def prompts_of(module: Module, names: Names) -> Iterator[Prompt]:
             yield from _of_function(scope)
     for scope in module.scopes:
         yield from _of_variables(scope)
+    yield from _of_edits(module)
+    yield from _of_attributes(module)
 
 
 def role_of(node: ast.expr) -> str | None:
@@ -89,9 +97,15 @@ def _of_dict(module: Module, names: Names, node: ast.Dict, point: Point) -> Iter
     content, role = item_of(node, "content"), role_of(node)
     if role in _HEADS and content is not None:
         if not _is_tail(module, names, node, point):
-            yield from _contents(content, point, "system", "sent", node.lineno)
+            followed = _has_more_behind(module, node)
+            for prompt in _contents(content, point, "system", "sent", node.lineno):
+                yield replace(prompt, followed=followed)
     elif role is not None and content is not None and _has_more_behind(module, node):
         yield from _contents(content, point, "earlier", "sent", node.lineno)
+    for word in ("system", "instructions"):
+        text = item_of(node, word)
+        if text is not None and item_of(node, "model") is not None:
+            yield from _contents(text, point, "system", "sent", node.lineno)
     description = item_of(node, "description")
     if description is not None and (item_of(node, "parameters") or item_of(node, "input_schema")):
         yield Prompt(description, point, "tool", "sent", node.lineno)
@@ -155,13 +169,41 @@ def _of_variables(scope: Scope) -> Iterator[Prompt]:
     if isinstance(scope.node, ast.ClassDef):
         return
     for name, definitions in scope.definitions.items():
-        if not _NAMED.match(name):
+        constant = isinstance(scope.node, ast.Module) and _CONSTANT.search(name) is not None
+        part: Part = "system" if _NAMED.match(name) else "constant"
+        if part == "system" or constant:
+            for definition in definitions:
+                if definition.kind in ("value", "add") and isinstance(definition.value, _COMPOSED):
+                    yield Prompt(definition.value, definition.point, part, "named", definition.point.line)
+
+
+def _of_attributes(module: Module) -> Iterator[Prompt]:
+    """``agent.system_message = …``."""
+    for statement, point in module.statements:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, _COMPOSED):
             continue
-        for definition in definitions:
-            if definition.kind in ("value", "add") and isinstance(
-                definition.value, ast.JoinedStr | ast.BinOp | ast.Call
-            ):
-                yield Prompt(definition.value, definition.point, "system", "named", definition.point.line)
+        for target in statement.targets:
+            if isinstance(target, ast.Attribute) and _NAMED.match(target.attr):
+                yield Prompt(statement.value, point, "system", "named", statement.lineno)
+
+
+def _of_edits(module: Module) -> Iterator[Prompt]:
+    """``messages[0]["content"] = …``."""
+    for statement, point in module.statements:
+        if not isinstance(statement, ast.Assign | ast.AugAssign) or not isinstance(statement.value, _COMPOSED):
+            continue
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        edited = edited_place(target)
+        if (
+            edited is not None
+            and edited != target
+            and LISTS.search(last_word(edited))
+            and not isinstance(target, ast.Name)
+        ):
+            yield from _contents(statement.value, point, "system", "sent", statement.lineno)
+
+
+_COMPOSED = (ast.JoinedStr, ast.BinOp, ast.Call)
 
 
 # -- where in the list a message stands

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from agentcache.lint.python.calls import read_call, read_percent
+from agentcache.lint.python.counters import counted
 from agentcache.lint.python.module import Module, is_self
-from agentcache.lint.python.names import Bound, Here, Meaning, Names, arguments_of, names_in, targets_of
+from agentcache.lint.python.names import (
+    Bound,
+    Here,
+    Meaning,
+    Names,
+    arguments_of,
+    is_cached,
+    names_in,
+    parameter_node,
+    summands,
+    targets_of,
+)
 from agentcache.lint.python.order import Orders
 from agentcache.lint.python.places import Definition, Point, Scope
 from agentcache.lint.python.sources import narrowed, source_of
 from agentcache.lint.python.texts import EMPTY, Slot, Value, each_slot, has_source, joined, one_of, unsure, words
 
-_MOST_STEPS = 30_000
+_MOST_STEPS = 20_000
+_MOST_STEPS_OF_A_PROMPT = 4_000
 _DEEPEST_EXPRESSION = 50
 
 
@@ -31,7 +44,10 @@ class Reader:
         self.names = Names(module)
         self.orders = Orders(self.names)
         self._steps = 0
+        self._last_step = _MOST_STEPS
         self._nesting = 0
+        self._known: dict[tuple[int, int, bool], tuple[Mapping[str, Bound], Value]] = {}
+        self._open: set[tuple[int, int, bool]] = set()
         self._start = Point(module.scopes[0], (), (), (), 0, 1)
         self._readers: dict[type[ast.AST], Callable[[Any, Here], Value]] = {
             ast.Constant: self._constant,
@@ -55,11 +71,19 @@ class Reader:
             ast.GeneratorExp: self._comprehension,
         }
 
+    def prompt(self, node: ast.expr, point: Point) -> Value:
+        """The texts of a whole prompt; one that is too much work leaves the others their share."""
+        self._last_step = min(_MOST_STEPS, self._steps + _MOST_STEPS_OF_A_PROMPT)
+        try:
+            return self.part(node, Here(point))
+        finally:
+            self._last_step = _MOST_STEPS
+
     def read(self, node: ast.expr, here: Here) -> Value:
         """The texts that ``node`` can be."""
         self._steps += 1
         reader = self._readers.get(type(node))
-        if reader is None or here.too_deep or self._steps > _MOST_STEPS or self._nesting > _DEEPEST_EXPRESSION:
+        if reader is None or here.too_deep or self._steps > self._last_step or self._nesting > _DEEPEST_EXPRESSION:
             return self.unknown(node, here)
         self._nesting += 1
         try:
@@ -83,6 +107,12 @@ class Reader:
         """One slot for all of ``value``: what comes out of a step that leaves little of the text."""
         slot = next((slot for slot in each_slot(value) if slot.source is not None), None)
         return self.unknown(node, here) if slot is None else ((replace(slot, node=node, point=here.point),),)
+
+    def part_of(self, value: Value, node: ast.expr, here: Here) -> Value:
+        """A part of something: it varies if the whole comes out of one source, and may not if it was put together."""
+        slots = [text[0] for text in value if len(text) == 1]
+        whole = len(slots) == len(value) and all(isinstance(slot, Slot) and slot.source is not None for slot in slots)
+        return self.sources_only(value, node, here) if whole else self.unknown(node, here)
 
     def label(self, node: ast.expr, here: Here) -> str:
         """What the program calls it: ``user.name``, ``retriever.search``."""
@@ -138,7 +168,7 @@ class Reader:
 
     def _operation(self, node: ast.BinOp, here: Here) -> Value:
         if isinstance(node.op, ast.Add):
-            return joined(self.part(part, here) for part in _summands(node))
+            return joined(self.part(part, here) for part in summands(node))
         if isinstance(node.op, ast.Mod):
             return read_percent(self, node, here)
         if isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv):
@@ -177,9 +207,9 @@ class Reader:
         if meaning is None:
             source = source_of(node, self.module)
             return self.unknown(node, here) if source is None else ((Slot(node, here.point, here.point, source),),)
-        order = self.orders.unordered(node, here)
-        if order is not None:
-            return ((Slot(node, here.point, here.point, order),),)
+        source = self.orders.unordered(node, here) or counted(meaning)
+        if source is not None:
+            return ((Slot(node, here.point, here.point, source),),)
         return self._named(self._meant(meaning), node, here)
 
     def _named(self, value: Value, node: ast.expr, here: Here) -> Value:
@@ -203,7 +233,21 @@ class Reader:
         return one_of(values or [joined(behind)])
 
     def _defined(self, definition: Definition, meaning: Meaning) -> Value:
-        here = meaning.at(definition)
+        """What a definition adds, read once; one that leads back to itself adds nothing."""
+        key = (id(definition), id(meaning.here.bound), meaning.near)
+        if key in self._open:
+            return EMPTY
+        if key not in self._known:
+            self._open.add(key)
+            try:
+                self._known[key] = meaning.here.bound, self._set(definition, meaning.at(definition))
+            finally:
+                self._open.discard(key)
+        value = self._known[key][1]
+        sure = meaning.near and (not definition.extends or definition.point.always_before(meaning.here.point))
+        return value if sure else tuple(unsure(text) for text in value)
+
+    def _set(self, definition: Definition, here: Here) -> Value:
         if definition.kind == "parameter":
             return self._parameter(definition, here)
         if definition.value is None:
@@ -211,19 +255,15 @@ class Reader:
         if definition.kind == "element":
             return self._element(definition.value, here)
         if definition.kind == "part":
-            return self.sources_only(self.read(definition.value, here), definition.value, here)
+            return self.part_of(self.read(definition.value, here), definition.value, here)
         value = self.part(definition.value, here)
-        if definition.extends:
-            value = joined((self._order_of_loops(definition, here), value))
-            if not definition.point.always_before(meaning.here.point):
-                value = tuple(unsure(text) for text in value)
-        return value if meaning.near else tuple(unsure(text) for text in value)
+        return joined((self._order_of_loops(definition, here), value)) if definition.extends else value
 
     def _element(self, node: ast.expr, here: Here) -> Value:
         """One of the elements of ``node``: only that it comes from a source matters."""
         if here.too_deep or self.orders.unordered(node, here) is not None:
             return self.unknown(node, here)
-        return self.sources_only(self.read(node, here), node, here)
+        return self.part_of(self.read(node, here), node, here)
 
     def _order_of_loops(self, definition: Definition, here: Here) -> Value:
         """``for tag in tags: text += tag``: the text has the order of ``tags``."""
@@ -241,7 +281,7 @@ class Reader:
     def _parameter(self, definition: Definition, here: Here) -> Value:
         """What it is called with inside the module, where that is telling, and else a slot of its name."""
         scope = here.point.scope
-        own = ((Slot(_name_of(definition, here), here.point, here.point, label=definition.name, given=True),),)
+        own = ((Slot(parameter_node(definition, here), here.point, here.point, label=definition.name, given=True),),)
         values: list[Value] = [own]
         if definition.value is not None:
             values.append(self.read(definition.value, Here(self._start, {}, here.depth + 1)))
@@ -273,7 +313,7 @@ class Reader:
         inner = self.read(node.value, here)
         if node.attr not in _TELLING or not has_source(inner):
             return self.unknown(node, here)
-        return self.narrow(self.sources_only(inner, node, here), node, here)
+        return self.narrow(self.part_of(inner, node, here), node, here)
 
     def _subscript(self, node: ast.Subscript, here: Here) -> Value:
         source = source_of(node, self.module)
@@ -284,9 +324,9 @@ class Reader:
         inner = self.read(node.value, here)
         if not has_source(inner) or any(slot.source and slot.source.pace == "order" for slot in each_slot(inner)):
             return self.unknown(node, here)
-        if len(inner) == 1 and len(inner[0]) > 1:
-            return inner if isinstance(node.slice, ast.Slice) else self.unknown(node, here)
-        return self.narrow(self.sources_only(inner, node, here), node, here)
+        if len(inner) == 1 and len(inner[0]) > 1 and isinstance(node.slice, ast.Slice):
+            return inner
+        return self.narrow(self.part_of(inner, node, here), node, here)
 
     # -- collections
 
@@ -322,7 +362,7 @@ class Reader:
         if not scope.returns or here.too_deep:
             return EMPTY
         value = one_of([self.read(node, here.at(point, bound)) for node, point in scope.returns])
-        evaluated = self._start if _is_cached(scope) else here.point
+        evaluated = self._start if is_cached(scope) else here.point
         return _evaluated(value, evaluated)
 
 
@@ -345,39 +385,8 @@ _TELLING = {
 }
 
 
-def _summands(node: ast.expr) -> Iterable[ast.expr]:
-    """The parts of ``a + b + c`` from the left, without recursion: generated code has thousands."""
-    found: list[ast.expr] = []
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        found.append(node.right)
-        node = node.left
-    found.append(node)
-    return reversed(found)
-
-
 def _evaluated(value: Value, point: Point) -> Value:
     return tuple(
         tuple(replace(piece, evaluated=point, sure=False) if isinstance(piece, Slot) else piece for piece in text)
         for text in value
     )
-
-
-def _is_cached(scope: Scope) -> bool:
-    node = scope.node
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    parts = [part.func if isinstance(part, ast.Call) else part for part in node.decorator_list]
-    return any((part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")) in _CACHES for part in parts)
-
-
-_CACHES = {"cache", "lru_cache", "cached_property", "cached"}
-
-
-def _name_of(definition: Definition, here: Here) -> ast.expr:
-    """The parameter as an expression, for findings to point at."""
-    node = here.point.scope.node
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            if argument.arg == definition.name:
-                return ast.copy_location(ast.Name(definition.name, ast.Load()), argument)
-    return ast.Name(definition.name, ast.Load(), lineno=here.point.line, col_offset=0)

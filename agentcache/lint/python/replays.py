@@ -73,6 +73,9 @@ def _says_arguments(node: ast.AST) -> bool:
 
 def _ids(reader: Reader) -> Iterator[Defect]:
     """``{"id": uuid4(), …} for call in message.tool_calls``: the calls had ids."""
+    makers = ("uuid", "secrets", "random", "nanoid", "shortuuid")
+    if not any(name.startswith(makers) for name in reader.module.imports.values()):
+        return
     places = {id(node): point for node, point in reader.module.dicts}
     for walk, iterated in _over_calls(reader.module.tree):
         for node in ast.walk(walk):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agentcache.lint.python.module import Module, is_self, keyword_of, last_word
+from agentcache.lint.python.counters import LISTS
+from agentcache.lint.python.module import Module, is_self, item_of, keyword_of, last_word
 from agentcache.lint.python.names import Here, Names, arguments_of
 from agentcache.lint.python.places import Loop, Point, Scope
 
@@ -23,10 +24,6 @@ _API = re.compile(
 )
 _NO_MODEL = re.compile(
     r"token|count|save|dump|log|print|render|template|format|hash|len|summar|compact|store|write|title", re.IGNORECASE
-)
-_LISTS = re.compile(
-    r"(?:^|_)(?:messages?|msgs|history|conversation|chat_log|transcript|input_items|dialog(?:ue)?|turns)$",
-    re.IGNORECASE,
 )
 _POSITIONAL = {
     "invoke",
@@ -45,11 +42,16 @@ _COPIES = {"list", "tuple", "copy.copy", "copy.deepcopy"}
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A call of a model."""
+    """A call of a model, or the body of one that is written out.
 
-    call: ast.Call
+    Attributes:
+        messages: ``None``: it sends no list.
+        options: the other arguments that are given by name.
+    """
+
     point: Point
     messages: ast.expr | None
+    options: Mapping[str, ast.expr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,18 @@ def sends_of(module: Module) -> Iterator[Send]:
             messages is None
             and call.args
             and last_word(call.func) in _POSITIONAL
-            and _LISTS.search(last_word(call.args[0]))
+            and LISTS.search(last_word(call.args[0]))
         ):
             messages = call.args[0]
         if messages is not None or (api and keyword_of(call, "model") is not None):
-            yield Send(call, point, messages)
+            yield Send(point, messages, {word.arg: word.value for word in call.keywords if word.arg is not None})
+    for node, point in module.dicts:
+        messages, model = item_of(node, "messages") or item_of(node, "input"), item_of(node, "model")
+        if messages is not None and model is not None:
+            pairs = zip(node.keys, node.values, strict=True)
+            yield Send(
+                point, messages, {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+            )
 
 
 def ast_name(node: ast.expr) -> str:
@@ -205,6 +214,23 @@ def turns_of(module: Module, names: Names, sends: list[Send]) -> Iterator[Turn]:
                 if all(loop not in found.point.loops for found in plain):
                     yield Turn(key, send, loop)
                     break
+
+
+def kept_lists(module: Module) -> set[Key]:
+    """Attributes of classes that messages are appended to, whoever sends them."""
+    found: set[Key] = set()
+    for call, point in module.callers.get("append", ()):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if owner is None or not call.args or not LISTS.search(last_word(owner)):
+            continue
+        message = call.args[0]
+        role = item_of(message, "role") if isinstance(message, ast.Dict) else None
+        if isinstance(message, ast.Call):
+            role = keyword_of(message, "role")
+        key = key_of(owner, point)
+        if role is not None and key is not None and isinstance(key[0].node, ast.ClassDef):
+            found.add(key)
+    return found
 
 
 def _is_new(value: ast.expr | None, name: str) -> bool:

@@ -15,16 +15,16 @@ from agentcache.lint.python.sends import Send, Turn
 
 def setting_defects(reader: Reader, sends: Sequence[Send], turns: Sequence[Turn]) -> Iterator[Defect]:
     """What is wrong with the tools and the model of calls."""
-    given = [(send.call, send.point) for send in sends]
-    given += [(call, point) for call, point in reader.module.calls if last_word(call.func).endswith("Agent")]
-    for call, point in given:
-        tools = keyword_of(call, "tools")
+    given = [(send.options.get("tools"), send.point) for send in sends]
+    agents = [(call, point) for call, point in reader.module.calls if last_word(call.func).endswith("Agent")]
+    given += [(keyword_of(call, "tools"), point) for call, point in agents]
+    for tools, point in given:
         if tools is not None:
             yield from _order(reader, tools, point)
     for turn in turns:
         if turn.loop is None:
             continue
-        tools, model = keyword_of(turn.send.call, "tools"), keyword_of(turn.send.call, "model")
+        tools, model = turn.send.options.get("tools"), turn.send.options.get("model")
         if tools is not None:
             yield from _changing_tools(reader, tools, turn.send, turn.loop)
         if model is not None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from agentcache.lint.finding import Severity
-from agentcache.lint.python.names import Here
 from agentcache.lint.python.places import Point
 from agentcache.lint.python.prompts import Prompt
 from agentcache.lint.python.reading import Reader
@@ -40,6 +39,7 @@ _PLACES = {
     "system": "the system text",
     "tool": "a tool's description",
     "earlier": "a message that has others behind it",
+    "constant": "the prompt",
 }
 _HELP = {
     "AC101": "say the time at the end of the newest message (volatile={...} of a session does), or let the model ask a tool "
@@ -57,7 +57,7 @@ def defects_of(reader: Reader, prompt: Prompt, sends_in: dict[int, list[Point]])
     Args:
         sends_in: scope (by ``id``) -> where it calls a model.
     """
-    value = reader.part(prompt.node, Here(prompt.point))
+    value = reader.prompt(prompt.node, prompt.point)
     longest = max((written(text) for text in value), default=0)
     if prompt.manner == "named" and longest < 20:
         return
@@ -82,7 +82,9 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, sends_in: dict[int, list[P
     once = prompt.manner == "kept" or _is_once(prompt, slot, sends_in)
     if prompt.part == "earlier" and (once or source.pace not in ("instant", "order")):
         return
-    severity = _severity(source, once, behind)
+    if prompt.part == "constant" and behind < _ENOUGH and source.pace != "order":
+        return
+    severity = _severity(source, once, behind, prompt.followed)
     if severity is None:
         return
     if prompt.manner == "named" and severity == "error":
@@ -104,7 +106,7 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, sends_in: dict[int, list[P
     )
 
 
-def _severity(source: Source, once: bool, behind: int) -> Severity | None:
+def _severity(source: Source, once: bool, behind: int, followed: bool) -> Severity | None:
     """How bad it is; ``None`` where nothing that is worth reusing stands behind it."""
     follows = behind >= _ENOUGH
     if source.pace == "order":
@@ -113,6 +115,8 @@ def _severity(source: Source, once: bool, behind: int) -> Severity | None:
         return "error" if not once else "warning" if follows else "info"
     if source.pace == "day":
         return ("info" if once else "warning") if follows else None if once else "info"
+    if source.pace == "turn":
+        return "warning" if follows or followed else None
     if not follows:
         return None
     return "warning" if source.pace == "state" and not once else "info"

@@ -9,9 +9,9 @@ from typing import Literal
 
 from agentcache.lint.python.module import Module, keyword_of
 
-Pace = Literal["instant", "day", "state", "machine", "order"]
-"""How often the value changes: at each call, once a day (or an hour), now and then, from machine to machine, or only in
-the order of its parts from process to process."""
+Pace = Literal["instant", "turn", "day", "state", "machine", "order"]
+"""How often the value changes: at each call, in each turn of a loop, once a day (or an hour), now and then, from machine to
+machine, or only in the order of its parts from process to process."""
 
 
 @dataclass(frozen=True, slots=True)
