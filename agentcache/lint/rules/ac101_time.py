@@ -16,23 +16,10 @@ from agentcache.lint.texts.placeholders import find_placeholders
 from agentcache.lint.texts.replays import find_replay
 from agentcache.lint.texts.spans import Span
 from agentcache.lint.texts.spots import Words, find_spot
+from agentcache.lint.texts.stamps import reads_as_now
 from agentcache.lint.texts.suspicions import owner_of, suspicion
-from agentcache.lint.times import Granularity, TimeText, find_times
+from agentcache.lint.times import Granularity, find_times
 
-_NOW = re.compile(
-    r"""(?: \b (?: now | today(?:'s)? | current(?:ly)? | timestamp | as\ of | it\ is | it's
-             | (?:local|system|server|session|utc|request|present) [ _] (?:date|time) ) \b
-          | ^ \W* (?: date | time | datetime ) \b )
-        (?: \W | \b(?:date|time|day|is|and|the|local|utc|at|s)\b ){0,12} $""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""What stands before a time that says when the request was made."""
-_TALKED_ABOUT = re.compile(
-    r"\b(?:e\.g\.|i\.e\.|examples?|such as|format(?:ted)?|like|iso ?8601|cut-?off|since|until|before|after|between|from"
-    r"|versions?|releas\w+|published|effective|updated|created|deadline|due)\b",
-    re.IGNORECASE,
-)
-"""What stands before a time that is only talked about."""
 _LIKELY = re.compile(
     r"\d\d?:\d\d|(?:19|20)\d\d|\b1[5-9]\d{8}|\d ?[aApP]\.?[mM]|[A-Z][a-z]{2,8}\.? \d\d?\b|day\b|\d 1?\d? ?月"
 )
@@ -74,7 +61,7 @@ def inspect(prompt: Prompt) -> Iterator[Observation]:
         value = string.value
         help = _HELP.format(path=prompt.path(string.keys))
         for time in find_times(value) if _LIKELY.search(value) else ():
-            if _reads_as_now(value, time, string.role):
+            if reads_as_now(value, time, bare=string.role != "tools"):
                 day = time.granularity == Granularity.DAY
                 message = (
                     f"a time to {time.granularity.words} in {owner_of(string)} will probably differ in the next request"
@@ -85,21 +72,6 @@ def inspect(prompt: Prompt) -> Iterator[Observation]:
             message = f"{value[slot.start : slot.end]} will be filled in with another time for each request"
             yield suspicion(string, slot.start, slot.end, Words("warning", message, help))
             return
-
-
-def _reads_as_now(text: str, time: TimeText, role: str) -> bool:
-    line_start = text.rfind("\n", 0, time.start) + 1
-    line = re.split(r"(?<!\.[a-z])[.!?]\s", text[line_start : time.start][-60:])[-1]
-    if _TALKED_ABOUT.search(line):
-        return False
-    if _NOW.search(line):
-        return True
-    if role == "tools" or not time.complete or time.granularity < Granularity.MINUTE or line.strip(" \t[(<#*-"):
-        return False
-    # A stamp that stands alone, or before everything else; a line that begins with one is a line of a log.
-    line_end = text.find("\n", time.end)
-    alone = not text[time.end : line_end if line_end >= 0 else len(text)].strip(" \t])>.*#-")
-    return alone or not text[:line_start].strip()
 
 
 def _severity(granularity: Granularity) -> Severity:

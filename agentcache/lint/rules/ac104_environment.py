@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from agentcache.lint.leaves import StringAt
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
 from agentcache.lint.rules.base import Cause, Observation, Rule
@@ -12,7 +13,7 @@ from agentcache.lint.texts.heads import head_strings
 from agentcache.lint.texts.placeholders import find_placeholders
 from agentcache.lint.texts.spans import MIN_SHARED, Span, common_suffix
 from agentcache.lint.texts.spots import Spot, Words, find_spot
-from agentcache.lint.texts.surroundings import environment_block
+from agentcache.lint.texts.surroundings import Block, environment_block, is_a_block
 from agentcache.lint.texts.suspicions import owner_of, suspicion
 
 _LIKELY = re.compile(
@@ -68,23 +69,26 @@ def _differing(spot: Spot) -> Span | None:
 def inspect(prompt: Prompt) -> Iterator[Observation]:
     """A block of facts about the machine that instructions follow."""
     for string in head_strings(prompt):
-        if string.role == "tools":
-            continue
         value = string.value
         help = _HELP.format(path=prompt.path(string.keys))
-        if (found := _LIKELY.search(value)) is not None:
-            start = max(value.rfind("\n", 0, found.end()) + 1, found.start())
-            block = environment_block(value, found.end())
-            if block is not None and len(value) - block.end >= MIN_SHARED:
-                message = f"facts about the machine in {owner_of(string)} will probably differ on the next one"
-                yield suspicion(string, start, block.end, Words("info", message, help))
+        if (block := _block_of(string)) is not None and len(value) - block.end >= MIN_SHARED:
+            message = f"facts about the machine in {owner_of(string)} will probably differ on the next one"
+            yield suspicion(string, block.start, block.end, Words("info", message, help))
+            return
+        for slot in find_placeholders(value, "environment") if prompt.record.dialect == "prompt" else ():
+            if len(value) - slot.end >= MIN_SHARED:
+                message = f"{value[slot.start : slot.end]} will be filled in with other facts on each machine"
+                yield suspicion(string, slot.start, slot.end, Words("info", message, help))
                 return
-        if prompt.record.dialect == "prompt":
-            for slot in find_placeholders(value, "environment"):
-                if len(value) - slot.end >= MIN_SHARED:
-                    message = f"{value[slot.start : slot.end]} will be filled in with other facts on each machine"
-                    yield suspicion(string, slot.start, slot.end, Words("info", message, help))
-                    return
+
+
+def _block_of(string: StringAt) -> Block | None:
+    """The first block of facts; a tool's text describes, and one line alone may be an instruction."""
+    for found in _LIKELY.finditer(string.value) if string.role != "tools" else ():
+        block = environment_block(string.value, found.end())
+        if block is not None and is_a_block(string.value, block):
+            return Block(max(string.value.rfind("\n", 0, found.end()) + 1, found.start()), block.end)
+    return None
 
 
 RULE = Rule(

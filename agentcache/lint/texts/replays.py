@@ -13,9 +13,10 @@ from agentcache.lint.leaves import replace_at, string_at
 from agentcache.lint.parting import Parting
 from agentcache.lint.records import Body, Keys
 from agentcache.lint.rules.base import BodyEdit, Cause
-from agentcache.lint.texts.forms import find_ids, id_at, mask_slots, time_at
+from agentcache.lint.texts.forms import find_ids, id_at, is_of_one_run, mask_slots, time_at
 from agentcache.lint.texts.spans import common_suffix
 from agentcache.lint.texts.spots import first_said, shown
+from agentcache.lint.texts.stamps import reads_as_now
 from agentcache.lint.times import Granularity, find_times
 
 Kind = Literal["time", "id", "number"]
@@ -78,10 +79,11 @@ def find_replay(parting: Parting, kind: Kind) -> Replay | None:
         return None
     if not aligned.again and aligned.at != len(parting.earlier.messages) - 1:
         return None  # nothing shows that it is the same message
+    known = bool(aligned.again) or parting.later.record.session is not None
     first: Replay | None = None
     body = parting.later.record.body
     for index in range(aligned.at, min(len(parting.earlier.messages), len(parting.later.messages) - 1)):
-        found = _compare(parting, index, kind)
+        found = _compare(parting, index, kind, known=known or first is not None)
         if found is None:
             if first is None:
                 return None
@@ -93,7 +95,11 @@ def find_replay(parting: Parting, kind: Kind) -> Replay | None:
     return replace(first, body=body)
 
 
-def _compare(parting: Parting, index: int, kind: Kind) -> Replay | None:
+def _compare(parting: Parting, index: int, kind: Kind, *, known: bool) -> Replay | None:
+    """
+    Args:
+        known: it is known to be the same message; otherwise it may be another one that says nearly the same.
+    """
     mine, theirs = parting.earlier.record.body, parting.later.record.body
     message, again = mine["messages"][index], theirs["messages"][index]
     if message["role"] != again["role"]:
@@ -108,7 +114,18 @@ def _compare(parting: Parting, index: int, kind: Kind) -> Replay | None:
         return None
     change, granularity = found
     at = common_length(before, after)
+    if not known and change == "another" and not _is_a_stamp(after, at, kind):
+        return None
     return Replay(keys, message["role"], kind, change, before, after, at, theirs, granularity)
+
+
+def _is_a_stamp(text: str, at: int, kind: Kind) -> bool:
+    """What stands at ``at`` says when, or in which run, the message was sent; rather than being what it is about."""
+    if kind == "time":
+        time = time_at(text, at)
+        return time is not None and reads_as_now(text, time)
+    found = id_at(text, at)
+    return kind == "id" and found is not None and is_of_one_run(text[max(0, found.start - 40) : found.start])
 
 
 def _texts(mine: Any, theirs: Any) -> Keys | None:

@@ -90,6 +90,14 @@ def environment_block(text: str, at: int, line_end: str = "\n") -> Block | None:
     return Block(start, end)
 
 
+def is_a_block(text: str, block: Block) -> bool:
+    """Several facts or a tag around them: one line may be an instruction that looks like a fact."""
+    lines = text[block.start : block.end].splitlines()
+    if sum(1 for line in lines if _ENVIRONMENT_LINE.match(line)) > 1:
+        return True
+    return re.search(rf"<(?:{_ENVIRONMENT_TAG})\b[^<>]*>\s*\Z", text[: block.start] + (lines or [""])[0]) is not None
+
+
 def retrieved_block(text: str, at: int, line_end: str = "\n") -> Block | None:
     """The retrieved text that character ``at`` lies in, to the closing tag or, where none is, to the end of ``text``."""
     tagged = _open_tag(text, at, _RETRIEVED_TAG)
