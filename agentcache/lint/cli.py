@@ -5,7 +5,6 @@ Exit codes: 0 nothing found, 1 findings, 2 an error (a bad command line, what ca
 
 from __future__ import annotations
 
-import os
 import sys
 
 from agentcache.errors import AgentCacheError
@@ -14,8 +13,8 @@ from agentcache.lint.command.manual import rule_command
 from agentcache.lint.command.options import parser
 from agentcache.lint.command.run import lint_command
 from agentcache.lint.command.shown import show_settings
-from agentcache.lint.command.sieve import ERROR
-from agentcache.lint.command.writing import note
+from agentcache.lint.command.sieve import CLEAN, ERROR
+from agentcache.lint.command.writing import discard_output, note
 
 _INTERRUPTED = 130
 
@@ -29,6 +28,9 @@ def main(argv: list[str]) -> int:
     Returns:
         The exit code.
     """
+    if sys.stdout is None:
+        note("error: standard output is closed")
+        return ERROR
     try:
         return _dispatch(argv)
     except SystemExit as stop:  # argparse
@@ -41,11 +43,11 @@ def main(argv: list[str]) -> int:
         note("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
-        _discard_output()
-        return ERROR
+        discard_output()
+        return CLEAN
     except OSError as error:  # a full disk behind standard output
         note(f"error: the output cannot be written: {error.strerror or error}")
-        _discard_output()
+        discard_output()
         return ERROR
 
 
@@ -67,11 +69,3 @@ def _dispatch(argv: list[str]) -> int:
 
         return live_command(choices)
     return lint_command(choices)
-
-
-def _discard_output() -> None:
-    """What is left in the buffer goes nowhere, or the interpreter would try, and complain, when it ends."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # no real file behind it
-        return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -29,7 +30,7 @@ def matcher(patterns: Iterable[str], root: Path) -> Callable[[str | Path], bool]
 
 def relative(file: str | Path, root: Path) -> PurePath:
     """``file`` as seen from ``root``, and as it is where it lies outside."""
-    path = Path(file).absolute()
+    path = Path(os.path.abspath(file))  # without ".."
     for candidate in (path, path.resolve()):
         if candidate.is_relative_to(root):
             return candidate.relative_to(root)

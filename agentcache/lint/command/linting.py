@@ -170,6 +170,12 @@ class _Lint:
         except (SyntaxError, UnicodeDecodeError) as error:
             self._texts.append(ac903_unreadable.report(Unreadable(each.name, 1, f"it cannot be decoded: {error}")))
             return
+        try:
+            self._check(each, kind, source)
+        except (RecursionError, MemoryError):
+            self._texts.append(ac903_unreadable.report(Unreadable(each.name, 1, "it is nested too deep")))
+
+    def _check(self, each: Input, kind: Kind, source: str) -> None:
         if kind is Kind.PYTHON:
             from agentcache.lint.python import check_python  # whoever lints requests only needs none of it
 
@@ -185,10 +191,20 @@ class _Lint:
 @contextmanager
 def _opened(each: Input) -> Iterator[BinaryIO]:
     if each.is_stdin:
-        yield sys.stdin.buffer
+        yield standard_input()
         return
     with (each.path or Path(each.name)).open("rb") as stream:
         yield stream
+
+
+def standard_input() -> BinaryIO:
+    """
+    Raises:
+        OSError: there is none.
+    """
+    if sys.stdin is None:
+        raise OSError("standard input is closed")
+    return sys.stdin.buffer
 
 
 def _decoded(content: bytes, kind: Kind) -> str:

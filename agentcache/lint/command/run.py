@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from rich.console import Console
 from agentcache.lint.baseline import Baseline
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.command.files import Input, inputs
-from agentcache.lint.command.linting import Linted, Seen, Wanted, Workshop, lint
+from agentcache.lint.command.linting import Linted, Seen, Wanted, Workshop, lint, standard_input
 from agentcache.lint.command.progress import Meter
 from agentcache.lint.command.sieve import CLEAN, ERROR, exit_code, unreadable, worth_reporting
 from agentcache.lint.command.writing import check_writable, note, write
@@ -101,7 +100,9 @@ class _Run:
         asked = FixOptions(
             relint=relint, report=linted.report, unsafe=self._options.unsafe_fixes, diff=self._options.diff
         )
-        fixes = apply_fixes(paths, worth_reporting(self._choices, linted.report.findings), repairs, asked)
+        findings = worth_reporting(self._choices, linted.report.findings)
+        new = self._outcome(findings, linted.report, linted).findings
+        fixes = apply_fixes(paths, new, repairs, asked)
         return linted, fixes
 
     def _outcome(self, findings: Sequence[Finding], report: Report, linted: Linted) -> Outcome:
@@ -149,7 +150,7 @@ def _readable_again(files: Sequence[Input], *, needed: bool) -> Iterator[Sequenc
     with tempfile.TemporaryDirectory() as folder:
         spooled = Path(folder, "stdin")
         with spooled.open("wb") as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
+            shutil.copyfileobj(standard_input(), copy)
         yield [replace(each, path=spooled) if each.is_stdin else each for each in files]
 
 

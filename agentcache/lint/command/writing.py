@@ -39,23 +39,36 @@ def console_of(out: TextIO, color: bool | None) -> Console:
 
 
 def note(sentence: str) -> None:
-    """One line on standard error."""
-    print(visible(sentence) if "\n" not in sentence else sentence, file=sys.stderr)
+    """One line on standard error; what names and prompts say cannot command the terminal."""
+    if sys.stderr is not None:
+        print(visible(sentence), file=sys.stderr)
+
+
+def discard_output() -> None:
+    """What is left in the buffer goes nowhere, or the interpreter would try, and complain, when it ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # no real file behind it
+        return
 
 
 def write(outcome: Outcome, choices: Choices) -> None:
-    """
+    """A reader of standard output that has seen enough changes nothing about what was found.
+
     Raises:
         SettingsError: the file cannot be written.
         OSError: standard output cannot.
     """
     options = choices.options
-    with _output(options.output_file) as out:
-        if outcome.fixes is not None and options.diff:
-            out.write(outcome.fixes.diff)
-        else:
-            _write(outcome, choices, out, color=options.color if options.output_file is None else False)
-        out.flush()
+    try:
+        with _output(options.output_file) as out:
+            if outcome.fixes is not None and options.diff:
+                out.write(outcome.fixes.diff)
+            else:
+                _write(outcome, choices, out, color=options.color if options.output_file is None else False)
+            out.flush()
+    except BrokenPipeError:
+        discard_output()
 
 
 def _write(outcome: Outcome, choices: Choices, out: TextIO, *, color: bool | None) -> None:
