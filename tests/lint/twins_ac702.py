@@ -13,14 +13,16 @@ THOUGHT = "The build fails since a morning, so the parser comes before the log, 
 LAST_TOOL = """\
 {%- for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}
-{%- if message.role == "tool" and loop.last %} (the newest result, which is to be read with care and to be acted on){% endif %}<|im_end|>
+{%- if message.role == "tool" and loop.last %} (the newest result: read it with care and act on it){% endif %}<|im_end|>
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 ALL_TOOLS = LAST_TOOL.replace(" and loop.last", "")
 LATE_SYSTEM = """\
 {%- set ns = namespace(system="") %}
-{%- for message in messages %}{% if message.role == "system" %}{% set ns.system = ns.system + message.content %}{% endif %}{% endfor %}
+{%- for message in messages %}
+{%- if message.role == "system" %}{% set ns.system = ns.system + message.content %}{% endif %}
+{%- endfor %}
 {%- if ns.system %}<|im_start|>system
 {{ ns.system }}<|im_end|>
 {% endif %}

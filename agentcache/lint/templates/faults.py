@@ -249,7 +249,7 @@ def _under(options: Options) -> str:
 
 def _help(fault: Fault, mends: Sequence[Mapping[str, Any]]) -> str:
     lines = f"line {fault.line} wrote it, line {fault.now} writes there now"
-    if fault.condition is not None:
+    if fault.condition not in (None, fault.line):
         lines += f"; line {fault.condition} decides"
     if mends:
         return f"set {told(mends[0])} in chat_template_kwargs, with which nothing is written twice ({lines})"

@@ -42,7 +42,7 @@ def answer(report: TemplateReport) -> Text:
     near = ", which is not the template's own: the figures are near ones" if report.estimated else ""
     behind = f"{counted}{near})." if counted else "."
     if report.keeps:
-        return Text(f"Yes: every conversation begins as the one before it did{behind}", "green")
+        return Text(f"Yes: each request begins with all of the one before it{behind}", "green")
     number = len(report.findings)
     return Text(f"No: {number} finding{'' if number == 1 else 's'}{behind}", "bold")
 
@@ -70,9 +70,9 @@ def as_data(report: TemplateReport) -> dict[str, Any]:
 
 def _table(report: TemplateReport) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("what is sent")
-    table.add_column("kept")
-    table.add_column("computed again", justify="right")
+    table.add_column("what is sent", no_wrap=True)
+    table.add_column("kept", no_wrap=True)
+    table.add_column("computed again", justify="right", no_wrap=True)
     table.add_column("", overflow="fold", style="dim")
     for row in report.rows:
         table.add_row(row.question, Text(row.outcome.value, _STYLES[row.outcome]), _cost(row), visible(row.note))

@@ -1,0 +1,173 @@
+"""``agentcache lint template``: what it takes, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from template_shapes import PLAIN, SHAPES
+from twins_ac701 import CHATML, DATED
+
+from agentcache.lint.cli import main
+
+
+@pytest.fixture
+def template(capsys, tokenizer_folder):
+    """``template(argument, *flags)`` -> exit code, standard output, standard error."""
+
+    def run(argument, *flags):
+        capsys.readouterr()
+        code = main(["template", str(argument), *flags])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path, tokenizer_folder):
+    def write(source, name="chat.jinja"):
+        path = tmp_path / name
+        path.write_text(source, "utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer_folder):
+    """A model's folder with the tiny tokenizer."""
+
+    def make(config=None, **files):
+        made = tmp_path / "model"
+        shutil.copytree(tokenizer_folder, made)
+        if config is not None:
+            (made / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", **config}))
+        for name, text in files.items():
+            (made / f"{name}.jinja").write_text(text)
+        return made
+
+    return make
+
+
+def test_a_template_that_keeps_the_cache_gives_0_and_a_table(template, file, tokenizer_folder):
+    code, out, _ = template(file(PLAIN), "--tokenizer", str(tokenizer_folder))
+    assert code == 0 and "Yes: each request begins with all of the one before it" in out
+    assert "parallel calls" in out and " tokens  " not in out
+
+
+def test_one_that_breaks_it_gives_1_and_says_where_and_what_to_do(template, file, tokenizer_folder):
+    path = file(SHAPES["an option keeps it"])
+    code, out, _ = template(path, "--tokenizer", str(tokenizer_folder))
+    assert code == 1 and f"{path}:8" in out and "keep_reasoning=true" in out and "No: 2 findings" in out
+
+
+def test_exit_zero(template, file, tokenizer_folder):
+    assert template(file(DATED + CHATML), "--tokenizer", str(tokenizer_folder), "--exit-zero")[0] == 0
+
+
+def test_json_has_every_property_and_the_findings(template, file, tokenizer_folder):
+    code, out, _ = template(file(DATED + CHATML), "--tokenizer", str(tokenizer_folder), "--output-format", "json")
+    told = json.loads(out)
+    assert code == 1 and told["keeps"] is False and told["estimated"] is False
+    clock = next(each for each in told["properties"] if each["property"] == "the same at any time")
+    assert clock["outcome"] == "no" and clock["tokens_lost"] == told["findings"][0]["tokens_lost"] > 0
+    assert clock["of"] > clock["tokens_lost"] and clock["note"] == "changes every day"
+    assert {each["outcome"] for each in told["properties"]} <= {"yes", "no", "refused", None}
+
+
+def test_concise_is_a_line_a_finding(template, file, tokenizer_folder):
+    path = file(DATED + CHATML)
+    _, out, _ = template(path, "--tokenizer", str(tokenizer_folder), "--output-format", "concise")
+    first, last = out.splitlines()
+    assert first.startswith(f"{path}:2: AC701 the template prints the time") and last.startswith("No: 1 finding")
+
+
+def test_a_models_folder_is_counted_with_its_own_tokenizer(template, folder):
+    made = folder(chat_template=DATED + CHATML)
+    code, out, _ = template(made, "--output-format", "json")
+    told = json.loads(out)
+    assert code == 1 and told["estimated"] is False and told["tokenizer"] == str(made)
+    assert told["findings"][0]["location"]["file"] == str(made / "chat_template.jinja")
+
+
+def test_a_file_in_a_models_folder_too(template, folder):
+    made = folder(chat_template=PLAIN)
+    assert json.loads(template(made / "chat_template.jinja", "--output-format", "json")[1])["tokenizer"] == str(made)
+
+
+def test_a_template_inside_a_configuration_is_named_as_such(template, folder):
+    made = folder({"chat_template": DATED + CHATML})
+    for argument in (made, made / "tokenizer_config.json"):
+        code, out, _ = template(argument, "--output-format", "json")
+        where = json.loads(out)["findings"][0]["location"]
+        assert code == 1 and (where["file"], where["path"], where["record"]) == (
+            str(made / "tokenizer_config.json"), "chat_template", 2,
+        )  # fmt: skip
+
+
+def test_a_model_with_a_template_for_tools_is_tried_with_both(template, folder):
+    moved = PLAIN.replace("{{ message.content }}", "{{ message.content }}{% if loop.last %} Use the tools!{% endif %}")
+    entries = [{"name": "default", "template": PLAIN}, {"name": "tool_use", "template": moved}]
+    made = folder({"chat_template": entries})
+    for argument in (made, made / "tokenizer_config.json"):
+        code, out, _ = template(argument, "--output-format", "json")
+        told = json.loads(out)
+        assert code == 1 and {each["location"]["path"] for each in told["findings"]} == {"chat_template[tool_use]"}
+        assert {each["property"]: each["outcome"] for each in told["properties"]}["plain chat"] == "yes"
+
+
+def test_a_configuration_away_from_its_model_brings_its_own_names(template, tmp_path, tokenizer_folder):
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(
+        json.dumps({"bos_token": {"content": "<|im_start|>"}, "chat_template": "{{ bos_token + '' }}" + PLAIN})
+    )
+    assert template(path, "--tokenizer", str(tokenizer_folder))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "name, text, said",
+    [
+        ("broken.jinja", "{% for m in messages %}", "line 1"),
+        ("page.jinja", "<p>{{ title }}</p>", "expected a chat template"),
+        ("bytes.jinja", b"\xff\xfe{{ messages }}", "cannot be read"),
+        ("tokenizer_config.json", "{}", "no chat_template"),
+        ("tokenizer_config.json", "[1]", "no chat_template"),
+        ("tokenizer_config.json", "{", "cannot be read"),
+        ("nothing.jinja", None, "no such file"),
+        ("empty", None, "no such file"),
+    ],
+)
+def test_what_is_no_template_gives_2_and_a_sentence(template, tmp_path, tokenizer_folder, name, text, said):
+    path = tmp_path / name
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    code, out, error = template(path, "--tokenizer", str(tokenizer_folder))
+    assert (code, out) == (2, "") and said in error and "Traceback" not in error
+
+
+def test_a_folder_without_a_template_gives_2(template, tmp_path, tokenizer_folder):
+    assert "a folder without" in template(tmp_path, "--tokenizer", str(tokenizer_folder))[2]
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(tokenizer_folder / "tokenizer.json", bare)
+    code, _, error = template(bare)
+    assert code == 2 and "without a chat template" in error
+
+
+def test_a_template_among_the_files_is_checked_by_the_linter(tokenizer_folder, tmp_path, capsys):
+    path = tmp_path / "chat.jinja"
+    path.write_text(DATED + CHATML)
+    capsys.readouterr()
+    assert main([str(path), "--tokenizer", str(tokenizer_folder), "--output-format", "json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert finding["location"] == {
+        "file": str(path), "record": 2, "path": None, "char": None, "token": None, "page": None,
+    }  # fmt: skip
+
+
+def test_a_comment_of_the_template_leaves_a_finding_as_it_is(tokenizer_folder, tmp_path):
+    path = tmp_path / "chat.jinja"
+    comment = "{#- agentcache: ignore[AC701] sessions end before midnight -#}"
+    path.write_text(DATED.replace("Today", comment + "\nToday") + CHATML)
+    assert main([str(path), "--tokenizer", str(tokenizer_folder)]) == 0
