@@ -260,6 +260,9 @@ def test_pictures_are_placeholders_that_differ_where_the_pictures_do():
         assert "[i" in json.dumps(one.body["messages"]) and len(json.dumps(other.body)) == len(json.dumps(one.body))
     assert record(anthropic("A", cache_control={"type": "ephemeral"})).body == record(anthropic("A")).body
     assert record(anthropic("A")).places.find(("messages", 0, "content"), 9) == Place("messages[0].content[1]")
+    shown = record(chat("A"), prefix="body.").places.find
+    assert shown(("messages", 0, "content", 1, "text"), 5) == Place("body.messages[0].content[1]")
+    assert shown(("messages", 0, "content", 0, "text"), 2) == Place("body.messages[0].content[0].text", 2)
     untouched = copy.deepcopy(chat("A"))
     record(untouched)
     assert untouched == chat("A")

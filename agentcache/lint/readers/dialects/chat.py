@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentcache.dialects.wording import refuse
@@ -10,7 +11,7 @@ from agentcache.errors import RequestError
 from agentcache.lint.readers.dialects.body import Given, Translated
 from agentcache.lint.readers.dialects.kinds import kind
 from agentcache.lint.readers.dialects.placeholders import placeholder
-from agentcache.lint.records import PlainPlaces
+from agentcache.lint.records import Keys, Place, PlainPlaces, path_of
 
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 """Types of content parts that templates are given as text."""
@@ -31,10 +32,29 @@ def chat_request(given: Given) -> Translated:
         value = body.get(name)
         if value is not None and not isinstance(value, type_):
             raise refuse(name, f"got {kind(value)}, expected {expected}")
+    foreign = frozenset(_foreign_parts(messages))
+    if not foreign:
+        return Translated("chat", body, PlainPlaces(given.prefix))
     shown = [_with_placeholders(message) for message in messages]
-    if any(ours is not theirs for ours, theirs in zip(shown, messages, strict=True)):
-        body = {**body, "messages": shown}
-    return Translated("chat", body, PlainPlaces(given.prefix))
+    return Translated("chat", {**body, "messages": shown}, PartPlaces(given.prefix, foreign))
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlaces:
+    """Places of a body that has placeholders.
+
+    Attributes:
+        foreign: message and part of each.
+    """
+
+    prefix: str
+    foreign: frozenset[tuple[int, int]]
+
+    def find(self, keys: Keys, char: int | None = None) -> Place:
+        match keys:
+            case ("messages", int(message), "content", int(part), *_) if (message, part) in self.foreign:
+                return Place(path_of(keys[:4], self.prefix))
+        return Place(path_of(keys, self.prefix), char)
 
 
 def _check_messages(messages: Any) -> None:
@@ -50,10 +70,17 @@ def _check_messages(messages: Any) -> None:
             raise refuse(f"messages[{index}].content", f"got {kind(content)}, {expected}")
 
 
+def _foreign_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, list):
+            yield from ((index, part) for part, value in enumerate(content) if _is_foreign(value))
+
+
 def _with_placeholders(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """``message`` itself, or a copy whose parts are all text."""
     content = message.get("content")
-    if not isinstance(content, list) or not any(_is_foreign(part) for part in content):
+    if not isinstance(content, list) or not any(map(_is_foreign, content)):
         return message
     return {**message, "content": [_as_text(part) if _is_foreign(part) else part for part in content]}
 
