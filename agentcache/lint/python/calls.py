@@ -10,7 +10,16 @@ from agentcache.lint.python.counters import length
 from agentcache.lint.python.module import last_word
 from agentcache.lint.python.names import Here, arguments_of
 from agentcache.lint.python.templates import Field, Parts, brace_parts, dollar_parts, format_parts, percent_parts
-from agentcache.lint.python.texts import EMPTY, Slot, Value, constant, each_slot, has_source, joined, words
+from agentcache.lint.python.texts import (
+    EMPTY,
+    Slot,
+    Value,
+    constant,
+    has_source,
+    joined,
+    without_order,
+    words,
+)
 
 if TYPE_CHECKING:
     from agentcache.lint.python.reading import Reader
@@ -62,7 +71,8 @@ def read_call(reader: Reader, node: ast.Call, here: Here) -> Value:
     """What a call gives that is no source itself."""
     name = reader.module.imported(node.func)
     if name == "sorted" and node.args:
-        return _without_order(reader, node, here)
+        value = without_order(reader.read(node.args[0], here))
+        return value if has_source(value) else reader.unknown(node, here)
     source = reader.orders.unordered(node, here) or length(node, reader.module)
     if source is not None:
         return ((Slot(node, here.point, here.point, source),),)
@@ -79,19 +89,6 @@ def read_call(reader: Reader, node: ast.Call, here: Here) -> Value:
     if isinstance(node.func, ast.Attribute):
         return _read_method(reader, node, node.func, here)
     return reader.unknown(node, here)
-
-
-def _without_order(reader: Reader, node: ast.Call, here: Here) -> Value:
-    value = reader.read(node.args[0], here)
-    kept = [slot for slot in each_slot(value) if slot.source is not None and slot.source.pace != "order"]
-    if not kept:
-        return reader.unknown(node, here)
-    return tuple(
-        tuple(
-            piece for piece in text if not (isinstance(piece, Slot) and piece.source and piece.source.pace == "order")
-        )
-        for text in value
-    )
 
 
 def _read_method(reader: Reader, node: ast.Call, func: ast.Attribute, here: Here) -> Value:

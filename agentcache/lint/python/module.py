@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from agentcache.lint.python.places import Block, Definition, Function, Kind, Loop, Point, Scope
@@ -251,7 +251,8 @@ class _Indexer:
         elif isinstance(node, ast.AugAssign):
             self._assign(node.target, node.value, "add", point)
         elif isinstance(node, ast.For | ast.AsyncFor):
-            self._assign(node.target, node.iter, "element", point)
+            inside = replace(point, loops=(*point.loops, node))
+            self._assign(node.target, node.iter, "element", inside)
         elif isinstance(node, ast.With | ast.AsyncWith):
             for item in node.items:
                 if item.optional_vars is not None:

@@ -119,7 +119,7 @@ class Orders:
             found = self._names.meaning(node.id, here)
         else:
             found = self._names.attribute(node, here)
-        if found is None or self._is_sorted_later(node):
+        if found is None or self.is_sorted(node):
             return None
         plain = [definition for definition in found.definitions if not definition.extends]
         sources = [self._defined(definition, found) for definition in plain]
@@ -149,7 +149,8 @@ class Orders:
                 return _set(note, last_word(note.slice) == "str")
         return None
 
-    def _is_sorted_later(self, node: ast.expr) -> bool:
+    def is_sorted(self, node: ast.expr) -> bool:
+        """Somewhere in the module it is sorted in place."""
         text = self._module.dotted(node)
         sorts = self._module.callers.get("sort", ())
         return any(

@@ -25,7 +25,18 @@ from agentcache.lint.python.names import (
 from agentcache.lint.python.order import Orders
 from agentcache.lint.python.places import Definition, Point, Scope
 from agentcache.lint.python.sources import narrowed, source_of
-from agentcache.lint.python.texts import EMPTY, Slot, Value, each_slot, has_source, joined, one_of, unsure, words
+from agentcache.lint.python.texts import (
+    EMPTY,
+    Slot,
+    Value,
+    each_slot,
+    has_source,
+    joined,
+    one_of,
+    unsure,
+    without_order,
+    words,
+)
 
 _MOST_STEPS = 20_000
 _MOST_STEPS_OF_A_PROMPT = 4_000
@@ -214,6 +225,8 @@ class Reader:
 
     def _named(self, value: Value, node: ast.expr, here: Here) -> Value:
         """A slot that fills the whole text goes by the name that is read."""
+        if self.orders.is_sorted(node):
+            value = without_order(value)
         if len(value) == 1 and len(value[0]) == 1 and isinstance(value[0][0], Slot):
             slot = value[0][0]
             if slot.source is None:
@@ -263,7 +276,7 @@ class Reader:
         """One of the elements of ``node``: only that it comes from a source matters."""
         if here.too_deep or self.orders.unordered(node, here) is not None:
             return self.unknown(node, here)
-        return self.part_of(self.read(node, here), node, here)
+        return self.part_of(without_order(self.read(node, here)), node, here)
 
     def _order_of_loops(self, definition: Definition, here: Here) -> Value:
         """``for tag in tags: text += tag``: the text has the order of ``tags``."""

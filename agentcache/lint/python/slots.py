@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -125,7 +126,8 @@ def _severity(source: Source, once: bool, behind: int, followed: bool) -> Severi
 def _is_once(prompt: Prompt, slot: Slot, sends_in: dict[int, list[Point]]) -> bool:
     """The value is computed once for many requests: with the module, with an object, or before the loop that sends."""
     evaluated, sent = slot.evaluated, prompt.point
-    if evaluated.scope is not sent.scope or sent.scope.is_init:
+    named = prompt.manner == "named" and isinstance(sent.scope.node, ast.Module)
+    if evaluated.scope is not sent.scope or sent.scope.is_init or named:
         return True
     if any(loop not in evaluated.loops for loop in sent.loops):
         return True

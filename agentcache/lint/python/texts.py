@@ -85,6 +85,15 @@ def has_source(value: Value) -> bool:
     return any(slot.source is not None for slot in each_slot(value))
 
 
+def without_order(value: Value) -> Value:
+    """What is left when it is sorted."""
+    return tuple(tuple(piece for piece in text if not _is_order(piece)) for text in value)
+
+
+def _is_order(piece: Piece) -> bool:
+    return isinstance(piece, Slot) and piece.source is not None and piece.source.pace == "order"
+
+
 def written(text: Iterable[Piece]) -> int:
     """How many characters of it are written out."""
     return sum(len(piece.text) for piece in text if isinstance(piece, Words))
