@@ -66,7 +66,7 @@ class Shift:
 
     Attributes:
         at: as the alignment counts.
-        most: what is gone is most of the conversation.
+        most: what is gone is two thirds of the conversation's text, or more.
     """
 
     change: Change
@@ -91,7 +91,7 @@ def shift_of(parting: Parting) -> Shift | None:
     gone, new = mine[at : at + alignment.gone], theirs[at : at + alignment.new]
     if not alignment.again:
         return _without_more(parting, gone, new)
-    most = 2 * _chars(gone) >= _chars(message for message in mine if message["role"] not in HEAD_ROLES)
+    most = 3 * _chars(gone) >= 2 * _chars(message for message in mine if message["role"] not in HEAD_ROLES)
     if most and len(new) == 1 and len(gone) >= _SUMMED_UP and alignment.meets and _is_summary(new[0]["content"]):
         return Shift(Change.COMPACTED, at, gone, new, alignment.again, most)  # the same question may be asked again
     if not (alignment.meets or answers_behind(parting)) or not grows(parting):
@@ -192,6 +192,8 @@ def similar(was: Message, now: Message) -> bool:
     if not mine or not theirs:
         return False
     common = len(set(mine) & set(theirs))
+    if was["role"] == "assistant":  # two replies to one question have words in common as well
+        return 4 * common >= 3 * max(len(set(mine)), len(set(theirs)))
     return 2 * common >= min(len(set(mine)), len(set(theirs)))
 
 
