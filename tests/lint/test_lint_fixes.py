@@ -16,10 +16,13 @@ import pytest
 from lint_workloads import INSTRUCTIONS, chat
 
 from agentcache.lint.cli import main
+from agentcache.lint.finding import Edit
 from agentcache.lint.fixes.changes import AddedMember, applied, changes_between, rewritten
 from agentcache.lint.fixes.content import lost_content
 from agentcache.lint.fixes.json_text import NotExactError, same, same_value
 from agentcache.lint.fixes.native import keys_of, native_changes
+from agentcache.lint.fixes.sources import verify_comment, verify_template_comment
+from agentcache.lint.fixes.text_files import with_edits
 from agentcache.lint.fixes.writing import NotWrittenError, Original
 from agentcache.lint.records import Place, PlainPlaces
 
@@ -273,6 +276,53 @@ def test_a_sources_diff_is_shown_and_nothing_written(run, tmp_path):
     code, diff, _ = run(file, "--diff")
     assert code == 1 and file.read_text() == SOURCE
     assert '-    system = "You know these tags: " + ", ".join(TAGS)\n+' in diff and "sorted(TAGS)" in diff
+
+
+UNUSED = SOURCE.replace("client = OpenAI()", "client = OpenAI()  # agentcache: ignore[AC101] it was needed once")
+
+
+def test_comments_that_suppress_nothing_go_beside_other_fixes(run, tmp_path):
+    file = tmp_path / "agent.py"
+    file.write_text(UNUSED)
+    code, out, err = run(file, "--fix")
+    assert code == 0 and "Fixed 2 of 2." in err, (out, err)
+    assert file.read_text() == SOURCE.replace('", ".join(TAGS)', '", ".join(sorted(TAGS))')
+
+
+def cut(text: str, piece: str, content: str = "") -> tuple[str, str, list[Edit]]:
+    start = text.index(piece)
+    edits = [Edit(file="f", record=1, path="", start=start, end=start + len(piece), content=content)]
+    return text, with_edits(text, edits), edits
+
+
+@pytest.mark.parametrize(
+    ("text", "piece", "content", "kept"),
+    [
+        ("a = 1  # why\nb = 2\n", "  # why", "", True),
+        ("if a:\n    # why\n    b = 2\n", "    # why\n", "", True),
+        ("a = 1  # why\nb = 2\n", "  # why\nb = 2", "", False),
+        ("a = 1  # why\nb = 2\n", "  # why", " + 1", False),
+        ('a = """x  # why\n"""\n', "  # why", "", False),
+        ("a = (  # why\n", "  # why", "", False),
+    ],
+)
+def test_only_a_comment_may_go_from_a_source(text, piece, content, kept):
+    assert (verify_comment(*cut(text, piece, content)) is None) is kept
+
+
+@pytest.mark.parametrize(
+    ("text", "piece", "kept"),
+    [
+        ("a\n{# why #}\n{% for m in messages %}{{ m.content }}{% endfor %}", "{# why #}\n", True),
+        ("a {# why #}b{{ messages }}", "{# why #}", True),
+        ("a{# why #}\nb{{ messages }}", "{# why #}\n", True),
+        ("a{# why #}\n\nb{{ messages }}", "{# why #}\n\n", False),
+        ("a{# why #}{{ messages }}", "{# why #}{{ messages }}", False),
+        ("a{# why #}{% if %}", "{# why #}", False),
+    ],
+)
+def test_only_a_comment_may_go_from_a_template(text, piece, kept):
+    assert (verify_template_comment(*cut(text, piece)) is None) is kept
 
 
 # -- JSON text ----------------------------------------------------------------------------------------------------

@@ -47,6 +47,14 @@ class Fixed:
     places: int
     tokens: int | None = None
 
+    @property
+    def words(self) -> str:
+        """``mended in 12 records: 4,321 tokens are reused now``, to stand behind place and code."""
+        if self.tokens is None:
+            return "mended"
+        records = "1 record" if self.places == 1 else f"{self.places:,} records"
+        return f"mended in {records}: {self.tokens:,} tokens are reused now"
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import pairwise
@@ -12,8 +12,17 @@ from pathlib import Path
 
 from agentcache.lint.finding import Edit, Finding
 from agentcache.lint.fixes.outcome import FixOptions
+from agentcache.lint.fixes.sources import Verifier, verify_comment, verify_python, verify_template_comment
 from agentcache.lint.linter import Report
 
+_VERIFIERS: Mapping[tuple[str, bool], Verifier] = {
+    (".py", False): verify_python,
+    (".py", True): verify_comment,
+    (".jinja", True): verify_template_comment,
+    (".jinja2", True): verify_template_comment,
+    (".j2", True): verify_template_comment,
+}
+"""By the file's ending, and whether a comment goes."""
 _ROUNDS = 10
 _BOM = b"\xef\xbb\xbf"
 
@@ -123,11 +132,13 @@ def _made(name: str, text: str, findings: Sequence[Finding], mended: MendedText)
     chosen: list[Finding] = []
     edits: list[Edit] = []
     result = text
+    kinds = [_is_comment(finding) for finding in findings]
     for finding in sorted(findings, key=lambda finding: finding.fix.edits[0].start):
         together = sorted((*edits, *finding.fix.edits), key=lambda edit: (edit.start, edit.end))
-        if any(left.end > right.start or left.start == right.start for left, right in pairwise(together)):
+        apart = any(left.end > right.start or left.start == right.start for left, right in pairwise(together))
+        if apart or _is_comment(finding) is not kinds[0]:
             continue  # the next round has it
-        reason, changed = _tried(name, text, together)
+        reason, changed = _tried(name, text, together, _VERIFIERS.get((Path(name).suffix, kinds[0])))
         if reason is None:
             chosen, edits, result = [*chosen, finding], together, changed
         else:
@@ -135,24 +146,21 @@ def _made(name: str, text: str, findings: Sequence[Finding], mended: MendedText)
     return chosen, result
 
 
-def _tried(name: str, text: str, edits: Sequence[Edit]) -> tuple[str | None, str]:
+def _is_comment(finding: Finding) -> bool:
+    """What goes is a comment that suppresses nothing."""
+    return finding.code == "AC901"
+
+
+def _tried(name: str, text: str, edits: Sequence[Edit], verify: Verifier | None) -> tuple[str | None, str]:
     """Why the edits cannot be made, if they cannot, and the text with them."""
     if edits[-1].end > len(text):
         return "the file was changed while it was being linted", text
     changed = with_edits(text, edits)
     if changed == text:
         return "it would change nothing", text
-    verify = _VERIFIERS.get(Path(name).suffix)
-    return (verify(text, changed, edits) if verify else None), changed
-
-
-def _verify_python(before: str, after: str, edits: Sequence[Edit]) -> str | None:
-    from agentcache.lint.python.fixes import verify_python_fix  # parsing Python is needed for Python only
-
-    return verify_python_fix(before, after, edits)
-
-
-_VERIFIERS: dict[str, Callable[[str, str, Sequence[Edit]], str | None]] = {".py": _verify_python}
+    if verify is None:
+        return f"fixes of {Path(name).suffix or 'such'} files cannot be proved", text
+    return verify(text, changed, edits), changed
 
 
 def with_edits(text: str, edits: Sequence[Edit]) -> str:
