@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from template_shapes import PLAIN, SHAPES, thinking
+from tokenizers import Tokenizer as Backend
+from tokenizers import normalizers
 from twins_ac701 import CHATML, DATED, DEFAULT_DATE
 
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import ChatTemplateError
-from agentcache.lint.templates import Outcome, Subject, TemplateSource, check_template, template_findings
+from agentcache.lint.templates import Outcome, Subject, TemplateSource, check_template, find_subject, template_findings
 from agentcache.lint.templates.conversations import REASONED, UNREASONED, Conversation
 from agentcache.lint.templates.survey import Survey
 from agentcache.lint.templates.turns import Part
@@ -170,6 +173,26 @@ def test_a_border_that_merges_is_a_matter_of_the_tokenizer(check):
     assert finding.code == "AC703" and finding.before == " " and finding.after.startswith(" ")
 
 
+def test_a_tokenizer_that_changes_a_text_each_time_it_reads_it_is_found(tokenizer_folder, tmp_path):
+    backend = Backend.from_file(str(tokenizer_folder / "tokenizer.json"))
+    backend.normalizer = normalizers.Replace("  ", " ")
+    folder = shutil.copytree(tokenizer_folder, tmp_path / "model")
+    backend.save(str(folder / "tokenizer.json"))
+    report = check_template(find_subject(str(write(folder / "chat_template.jinja", PLAIN)), None, print))
+    (finding,) = report.findings
+    assert finding.code == "AC703" and "decoded and encoded again" in finding.message
+
+
+def test_a_tokenizer_that_composes_characters_keeps_the_ids(tokenizer_folder, tmp_path):
+    backend = Backend.from_file(str(tokenizer_folder / "tokenizer.json"))
+    backend.normalizer = normalizers.NFC()
+    folder = shutil.copytree(tokenizer_folder, tmp_path / "model")
+    backend.save(str(folder / "tokenizer.json"))
+    report = check_template(find_subject(str(write(folder / "chat_template.jinja", PLAIN)), None, print))
+    row = next(row for row in report.rows if row.question == "token ids survive a round trip")
+    assert report.keeps and (row.outcome, row.note[:32]) == (Outcome.YES, "the tokenizer changes some text ")
+
+
 def test_a_foreign_tokenizer_gives_near_figures_and_no_round_trip(tokenizer):
     source = SHAPES["reasoning of the last question"].replace("im_start", "turn")
     subject = Subject(
@@ -188,6 +211,11 @@ def test_a_file_that_is_no_chat_template_has_no_findings(tokenizer):
 def test_a_chat_template_that_does_not_compile_is_unreadable_at_its_line(tokenizer):
     (finding,) = template_findings("chat.jinja", "{% for message in messages %}\n{% endfo %}", tokenizer)
     assert (finding.code, finding.location.record) == ("AC903", 2)
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
 
 
 # -- on templates as they are: the project's own, or those of the folder AGENTCACHE_TEMPLATES

@@ -188,7 +188,8 @@ class _Check:
         courses = [course for course in self._survey.prompt_courses() if course.refused is None]
         spread = next(filter(None, (tokens.merged_at_border(self._tokenizer, course) for course in courses)), None)
         if spread is None:
-            spread = tokens.unstable(self._tokenizer, [course.prompts[-1] for course in courses])
+            said = {word for course in courses for word in course.conversation.words(len(course.conversation.messages))}
+            spread = tokens.unstable(self._tokenizer, sorted(said))
         if spread is not None:
             writer, line = self._writers[0], 1
             if spread.conversation is not None:
