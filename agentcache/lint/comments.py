@@ -20,6 +20,8 @@ from itertools import accumulate
 
 import jinja2
 
+from agentcache.lint.source_text import lines_of
+
 _COMMENT = re.compile(
     r"""\#? \s* agentcache: \s* (?P<verb> ignore-file | ignore ) \b \s* (?: \[ (?P<codes> [^\]]* ) \] )?
         (?P<reason> .*? ) (?= \s+ \# \s | \Z )""",
@@ -64,7 +66,7 @@ def python_comments(source: str) -> Iterator[IgnoreComment]:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (tokenize.TokenError, SyntaxError, ValueError):
         return
-    lines = _lines(source)
+    lines = lines_of(source)
     begins = [0, *accumulate(len(text) for text in lines)]
     statements = list(_statements(tokens))
     for token in tokens:
@@ -90,7 +92,7 @@ def template_comments(source: str) -> Iterator[IgnoreComment]:
 
 
 def _in_tokens(source: str, tokens: list[tuple[int, str, str]]) -> Iterator[IgnoreComment]:
-    lines = _lines(source)
+    lines = lines_of(source)
     begins = [0, *accumulate(len(line) for line in lines)]
     position = 0
     opened = 0
@@ -153,8 +155,3 @@ def _removal(text: str, begin: int, start: int, end: int) -> Span:
     if not head.strip() and not tail.strip():
         return Span(begin, begin + len(text))
     return Span(begin + (len(head.rstrip()) if not tail.strip() else start), begin + end)
-
-
-def _lines(source: str) -> list[str]:
-    """As Python and editors count them: other separators than line feeds and carriage returns do not end a line."""
-    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", source)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import sys
-import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +23,7 @@ from agentcache.lint.prompt import PromptMaker
 from agentcache.lint.readers.kinds import Kind, kind_of, open_input
 from agentcache.lint.records import Record, Unreadable
 from agentcache.lint.rules import ac903_unreadable
+from agentcache.lint.source_text import decoded
 from agentcache.lint.suppressions import Suppressions
 
 _HEAD = 256
@@ -166,7 +165,7 @@ class _Lint:
 
     def _source(self, each: Input, kind: Kind, content: bytes) -> None:
         try:
-            source = _decoded(content, kind)
+            source = decoded(content, each.name)
         except (SyntaxError, UnicodeDecodeError) as error:
             self._texts.append(ac903_unreadable.report(Unreadable(each.name, 1, f"it cannot be decoded: {error}")))
             return
@@ -205,13 +204,6 @@ def standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise OSError("standard input is closed")
     return sys.stdin.buffer
-
-
-def _decoded(content: bytes, kind: Kind) -> str:
-    encoding = "utf-8-sig"
-    if kind is Kind.PYTHON:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-    return content.decode(encoding)
 
 
 def _place(finding: Finding, order: dict[str, int]) -> tuple[int, int, int, str]:

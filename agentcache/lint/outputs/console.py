@@ -10,9 +10,9 @@ from rich.text import Text
 from agentcache.chat.text import common_length
 from agentcache.lint.finding import Finding
 from agentcache.lint.outputs.outcome import Outcome
-from agentcache.lint.outputs.sources import is_text
 from agentcache.lint.outputs.totals import by_code, share
 from agentcache.lint.outputs.words import count, loss_words, one_line, place_of, reference_of, visible
+from agentcache.lint.source_text import is_text
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _WIDEST = 160

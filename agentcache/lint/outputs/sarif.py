@@ -13,11 +13,11 @@ from agentcache.lint.fingerprints import fingerprint
 from agentcache.lint.outputs.data import dumps
 from agentcache.lint.outputs.outcome import Outcome
 from agentcache.lint.outputs.rule_pages import markdown_of
-from agentcache.lint.outputs.sources import is_text
 from agentcache.lint.outputs.totals import statistics_of
 from agentcache.lint.outputs.words import loss_words
 from agentcache.lint.rules import RULES
 from agentcache.lint.rules.base import Rule
+from agentcache.lint.source_text import is_text
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}

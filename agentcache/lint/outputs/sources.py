@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from agentcache.lint.finding import Finding
-from agentcache.lint.readers.kinds import Kind, kind_of
+from agentcache.lint.source_text import decoded, is_text, lines_of
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _ARCHIVES = (".har", ".json")
 """Files whose records are entries, not lines."""
 
@@ -41,26 +39,22 @@ class Sources:
         if not is_text(where.file) or where.record is None:
             return None
         lines = self._lines(where.file)
-        return lines[where.record - 1] if 1 <= where.record <= len(lines) else None
+        return lines[where.record - 1].rstrip("\r\n") if 1 <= where.record <= len(lines) else None
 
     def position(self, file: str, offset: int) -> tuple[int, int]:
         """Line and column, from 1, of a character of a source or template."""
         for number, line in enumerate(self._lines(file), 1):
-            if offset <= len(line):
+            if offset < len(line):
                 return number, offset + 1
-            offset -= len(line) + 1
-        return max(1, len(self._lines(file))), 1
+            offset -= len(line)
+        return len(self._lines(file)) + 1, offset + 1
 
     def _lines(self, file: str) -> list[str]:
         if file not in self._texts:
             try:
-                text = self.paths.get(file, Path(file)).read_bytes().decode("utf-8-sig", "replace")
-            except OSError:  # it was linted a moment ago, and is gone now
+                content = self.paths.get(file, Path(file)).read_bytes()
+                text = decoded(content, file)
+            except (OSError, SyntaxError, UnicodeDecodeError):  # it was linted a moment ago, and is another file now
                 text = ""
-            self._texts[file] = _LINE_END.split(text)
+            self._texts[file] = lines_of(text)
         return self._texts[file]
-
-
-def is_text(file: str) -> bool:
-    """Whether findings of the file are at lines and columns of it: a source or a template."""
-    return kind_of(file) is not Kind.RECORDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from agentcache.lint.finding import Finding
-from agentcache.lint.outputs.sources import is_text
+from agentcache.lint.source_text import is_text
 
 _SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 _BOUNDS = {"exact": "", "upper_bound": "up to ", "estimate": "about ", None: ""}
