@@ -17,12 +17,10 @@ from agentcache.lint.texts.replays import find_replay
 from agentcache.lint.texts.spans import Span
 from agentcache.lint.texts.spots import Words, find_spot
 from agentcache.lint.texts.stamps import reads_as_now
-from agentcache.lint.texts.suspicions import owner_of, suspicion
+from agentcache.lint.texts.suspicions import near, owner_of, suspicion
 from agentcache.lint.times import Granularity, find_times
 
-_LIKELY = re.compile(
-    r"\d\d?:\d\d|(?:19|20)\d\d|\b1[5-9]\d{8}|\d ?[aApP]\.?[mM]|[A-Z][a-z]{2,8}\.? \d\d?\b|day\b|\d 1?\d? ?月"
-)
+_SIGN = re.compile(r"\d|day\b")
 _HELP = (
     "say the time at the end of the newest message, or fetch it with a tool, and keep {path} the same for every request"
 )
@@ -60,7 +58,7 @@ def inspect(prompt: Prompt) -> Iterator[Observation]:
     for string in head_strings(prompt):
         value = string.value
         help = _HELP.format(path=prompt.path(string.keys))
-        for time in find_times(value) if _LIKELY.search(value) else ():
+        for time in (time for start, end in near(value, _SIGN) for time in find_times(value, start, end)):
             if reads_as_now(value, time, bare=string.role != "tools"):
                 day = time.granularity == Granularity.DAY
                 message = (

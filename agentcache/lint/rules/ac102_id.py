@@ -16,11 +16,9 @@ from agentcache.lint.texts.replays import find_replay
 from agentcache.lint.texts.spans import Span
 from agentcache.lint.texts.spots import Spot, Words, find_spot
 from agentcache.lint.texts.surroundings import environment_block
-from agentcache.lint.texts.suspicions import owner_of, suspicion
+from agentcache.lint.texts.suspicions import near, owner_of, suspicion
 
-_LIKELY = re.compile(
-    r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|/tmp/|[\\/]Temp[\\/]|/var/folders/|(?i:\b(?:id|uuid)\b\W{0,4}[\w-]*\d)"
-)
+_SIGN = re.compile(r"\d|/tmp/|[\\/]Temp[\\/]|/var/folders/")
 _FRESH_FOLDER = re.compile(
     r"""[\\/] (?: tmp[\w.-]{0,3}[a-z0-9_]{6,} | tmp\.\w{6,} | [\w.-]*[0-9a-f]{8}-[0-9a-f]{4}-[\w-]*
           | [\w-]*-(?=[a-z]*\d)[a-z0-9]{6,} ) (?:[\\/]|$)""",
@@ -66,7 +64,7 @@ def inspect(prompt: Prompt) -> Iterator[Observation]:
     for string in head_strings(prompt):
         value = string.value
         help = _HELP.format(path=prompt.path(string.keys))
-        for found in find_ids(value) if _LIKELY.search(value) else ():
+        for found in (found for start, end in near(value, _SIGN) for found in find_ids(value, start, end)):
             if _reads_as_fresh(value, found):
                 message = f"{found.words} in {owner_of(string)} will probably differ in the next request"
                 yield suspicion(string, found.start, found.end, Words("warning", message, help))

@@ -26,13 +26,15 @@ def explain(parting: Parting) -> Cause | None:
     spot = find_spot(parting, opening=True)
     if spot is None or spot.same_session or is_retrieved(spot):
         return None
+    if spot.where == "opening" and parting.behind < _MUCH:
+        return None  # most first messages: looked at no further
     span = spot.slot
     if not are_values(spot, span) or not stands_first(spot, span):
         return None
     if not _is_worth_it(spot, span):
         return None
     message = f"what is particular to this request stands in {spot.owner} before what others have in common with it"
-    return spot.cause(span, Words("warning", message, _HELP.format(path=spot.path)))
+    return spot.cause(span, Words("warning", message, _HELP.format(path=spot.path)), place="personal")
 
 
 def _is_worth_it(spot: Spot, span: Span) -> bool:

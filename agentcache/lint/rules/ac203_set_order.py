@@ -8,12 +8,15 @@ from agentcache.chat.text import common_length
 from agentcache.lint.finding import Fix
 from agentcache.lint.parting import Parting
 from agentcache.lint.rules.base import BodyEdit, Cause, Rule
+from agentcache.lint.texts.forms import mask_slots
 from agentcache.lint.texts.orders import find_reordered
 from agentcache.lint.texts.schemas import find_reordered_list
 from agentcache.lint.texts.spans import Span
 from agentcache.lint.texts.spots import Words, find_spot, shown
 
 _HELP = "sort what comes out of a set (or of any collection without an order) before it is written into {path}"
+_BEFORE = 200
+"""Characters before the line of a list by which it is known again."""
 
 
 def explain(parting: Parting) -> Cause | None:
@@ -24,7 +27,9 @@ def explain(parting: Parting) -> Cause | None:
         span = None if found is None else Span(*found)
         if span is not None and spot.comes_again(span):
             message = f"the same items come in another order in {spot.owner}"
-            return spot.cause(span, Words("error", message, _HELP.format(path=spot.path)))
+            line = spot.after[: span.start].rpartition(spot.line_end)[0]
+            place = "items", mask_slots(line[-_BEFORE:])
+            return spot.cause(span, Words("error", message, _HELP.format(path=spot.path)), place=place)
     return None if parting.same_tools else _explain_schema(parting)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from agentcache.lint.finding import Fix
 from agentcache.lint.parting import Parting
 from agentcache.lint.rules.base import BodyEdit, Cause, Rule
-from agentcache.lint.texts.writing import Rewritten, find_rewritten, same_but_for_blanks
+from agentcache.lint.texts.writing import Rewritten, blanks_differ, find_rewritten, same_but_for_blanks
 
 
 def explain(parting: Parting) -> Cause | None:
     """The two requests part in white space, in a text that is otherwise the same."""
-    found = find_rewritten(parting, same_but_for_blanks)
+    found = find_rewritten(parting, same_but_for_blanks, blanks_differ)
     if found is None:
         return None
     before, after = found.excerpts()

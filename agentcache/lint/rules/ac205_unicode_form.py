@@ -5,12 +5,12 @@ from __future__ import annotations
 from agentcache.lint.finding import Fix
 from agentcache.lint.parting import Parting
 from agentcache.lint.rules.base import BodyEdit, Cause, Rule
-from agentcache.lint.texts.writing import find_rewritten, same_but_for_form
+from agentcache.lint.texts.writing import find_rewritten, letters_differ, same_but_for_form
 
 
 def explain(parting: Parting) -> Cause | None:
     """The two requests part in a letter that is composed in one and decomposed in the other."""
-    found = find_rewritten(parting, same_but_for_form)
+    found = find_rewritten(parting, same_but_for_form, letters_differ)
     if found is None:
         return None
     before, after = found.excerpts()

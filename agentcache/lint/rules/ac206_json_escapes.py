@@ -7,12 +7,12 @@ import json
 from agentcache.lint.finding import Fix
 from agentcache.lint.parting import Parting
 from agentcache.lint.rules.base import BodyEdit, Cause, Rule
-from agentcache.lint.texts.writing import Rewritten, find_rewritten, same_but_for_escapes
+from agentcache.lint.texts.writing import Rewritten, escapes_differ, find_rewritten, same_but_for_escapes
 
 
 def explain(parting: Parting) -> Cause | None:
     """The two requests part in a character that one spells and the other escapes."""
-    found = find_rewritten(parting, same_but_for_escapes)
+    found = find_rewritten(parting, same_but_for_escapes, escapes_differ)
     if found is None:
         return None
     before, after = found.excerpts()

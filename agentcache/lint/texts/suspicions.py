@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from agentcache.lint.leaves import StringAt
 from agentcache.lint.rules.base import Observation
 from agentcache.lint.texts.forms import mask_slots
@@ -9,6 +12,19 @@ from agentcache.lint.texts.spots import Words, shown
 
 _LABEL = 60
 """Characters before a value, of its line, by which it is known again in another request."""
+_REACH = 60
+"""Characters on both sides of a sign in which a value is looked for."""
+
+
+def near(text: str, sign: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Stretches of ``text`` around each ``sign``, in order, none overlapping another: a cheap look before a dear one."""
+    end = 0
+    while (found := sign.search(text, end)) is not None:
+        start = max(end, text.rfind("\n", end, found.start()) + 1, found.start() - _REACH)
+        line_end = text.find("\n", found.end())
+        end = min(line_end if line_end >= 0 else len(text), found.end() + _REACH)
+        end = max(end, found.end())
+        yield start, end
 
 
 def suspicion(string: StringAt, start: int, end: int, words: Words) -> Observation:

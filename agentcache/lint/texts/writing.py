@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ _OWNERS = {
 }
 
 Alike = Callable[[str, str], bool]
+Sign = Callable[["tuple[str, str]"], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,32 @@ def same_but_for_escapes(before: str, after: str) -> bool:
     return ("\\" in before or "\\" in after) and _unescaped(before) == _unescaped(after)
 
 
+def blanks_differ(around: tuple[str, str]) -> bool:
+    return any("\\" in text or text[-1:].isspace() or not text for text in around)
+
+
+def letters_differ(around: tuple[str, str]) -> bool:
+    return any("\\" in text or not text.isascii() for text in around)
+
+
+def escapes_differ(around: tuple[str, str]) -> bool:
+    return any("\\" in text for text in around)
+
+
+def _at_the_parting(parting: Parting) -> tuple[str, str]:
+    """The first characters that differ, with those before them that may belong to the same escape."""
+    start = max(0, parting.char - 6)
+    return parting.earlier.text[start : parting.char + 1], parting.later.text[start : parting.char + 1]
+
+
 def _unescaped(text: str) -> str:
     paired = _SURROGATES.sub(lambda m: bytes.fromhex(m[1] + m[2]).decode("utf-16-be"), text)
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else "/", paired)
 
 
-def find_rewritten(parting: Parting, alike: Alike) -> Rewritten | None:
+def find_rewritten(parting: Parting, alike: Alike, sign: Sign) -> Rewritten | None:
     """The string in which they part, when it is the same but for its writing, and is read again behind the difference."""
-    if parting.settings_changed:
+    if parting.settings_changed or not sign(_at_the_parting(parting)):
         return None
     mine, theirs = parting.earlier.record.body, parting.later.record.body
     for keys, role in _candidates(parting):
@@ -120,11 +140,13 @@ def _candidates(parting: Parting) -> Iterator[tuple[Keys, str]]:
 
 
 def _near(prompt: Prompt, char: int) -> Iterator[Leaf]:
-    before = [leaf for leaf in prompt.leaves if leaf.start <= char][-1:]
-    yield from (leaf for leaf in before if char <= leaf.end or not prompt.text[leaf.end : char].strip())
-    behind = next((leaf for leaf in prompt.leaves if leaf.start > char), None)
-    if behind is not None and not prompt.text[char : behind.start].strip():
-        yield behind
+    index = bisect_right(prompt.leaves, char, key=lambda leaf: leaf.start)
+    for leaf in prompt.leaves[max(0, index - 1) : index]:
+        if char <= leaf.end or not prompt.text[leaf.end : char].strip():
+            yield leaf
+    for leaf in prompt.leaves[index : index + 1]:
+        if not prompt.text[char : leaf.start].strip():
+            yield leaf
 
 
 def _is_read_again(parting: Parting, keys: Keys, role: str, rest: str, length: int) -> bool:
