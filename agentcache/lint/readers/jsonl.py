@@ -8,9 +8,8 @@ A line is the body of a request, or an object that has it, and perhaps what was 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from agentcache.lint.readers.dialects import Sent, record_of
@@ -18,6 +17,7 @@ from agentcache.lint.readers.dialects.chain import ResponseChain
 from agentcache.lint.readers.dialects.completions import single_prompts
 from agentcache.lint.readers.dialects.kinds import kind
 from agentcache.lint.readers.dialects.names import ignored_in, session_of
+from agentcache.lint.readers.json_text import Fault, parse
 from agentcache.lint.records import Record, Unreadable
 
 _REQUEST = ("messages", "prompt", "input", "previous_response_id")
@@ -59,8 +59,8 @@ class LineReader:
         Args:
             number: of the line, from 1.
         """
-        value = _parsed(raw)
-        if isinstance(value, _Fault):
+        value = parse(raw)
+        if isinstance(value, Fault):
             yield Unreadable(self._file, number, value.reason)
             return
         yield from self.records(value, number)
@@ -74,22 +74,6 @@ class LineReader:
         for path, body in single_prompts(sent.body):
             record = record_of(replace(sent, body=body, prompt=path), self._file, number, self._chain)
             yield _told_around(record, value, around) if isinstance(record, Record) else record
-
-
-@dataclass(frozen=True)
-class _Fault:
-    reason: str
-
-
-def _parsed(raw: bytes) -> Any:
-    try:
-        return json.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        return _Fault(f"not UTF-8: byte {raw[error.start]:#04x} at byte {error.start + 1} of the line")
-    except json.JSONDecodeError as error:
-        return _Fault(f"not valid JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}")
-    except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
-        return _Fault(f"not readable as JSON: {error}")
 
 
 def _sent(value: Mapping[str, Any]) -> tuple[Sent, Mapping[str, Any]]:
