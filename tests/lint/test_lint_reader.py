@@ -12,6 +12,7 @@ from agentcache.lint.readers import read_records
 from agentcache.lint.records import Record, Unreadable
 
 GOOD = {"messages": [{"role": "user", "content": "Hi"}]}
+RULES = "Be a good helper. Read a file before you change it, and run the tests after each change."
 
 
 def read(data: bytes) -> list[Record | Unreadable]:
@@ -123,7 +124,7 @@ def test_a_request_that_cannot_be_rendered_is_an_unreadable_record(lint, body):
 @pytest.mark.parametrize("text", ["\ud800", "\x00", "😀" * 50, "\uf8ff\U000f0000", "a\u0301é"])
 def test_odd_characters_are_linted_like_others(lint, text):
     requests = [
-        {"messages": [{"role": "system", "content": f"{text} It is 10:30:0{n}. Be a good helper."}, *GOOD["messages"]]}
+        {"messages": [{"role": "system", "content": f"{text} It is 10:30:0{n}. {RULES}"}, *GOOD["messages"]]}
         for n in range(2)
     ]
     code, findings = lint(requests)
