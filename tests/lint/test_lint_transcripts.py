@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,47 @@ def test_a_file_that_holds_the_end_of_a_conversation_alone_begins_there():
     chat.reply("msg_1", text("So."))
     (record,) = chat.read()
     assert said(record) == ["assistant: …", "user: And?"]
+
+
+def test_results_of_calls_that_were_never_written_are_left_out():
+    chat = Transcript()
+    chat.user("Hi")
+    (one,) = chat.reply("msg_1", call("a"))
+    chat.result("toolu_lost", "of a call that is missing", parent=one)
+    chat.result("toolu_a", "result a", parent=one)
+    chat.reply("msg_2", text("So."))
+    assert said(chat.read()[1]) == ["user: Hi", "assistant: Basha", "tool: result a"]
+
+
+def test_a_message_that_cannot_be_read_is_told_once_and_left_out():
+    chat = Transcript()
+    chat.user([{"type": "text", "text": 5}])
+    chat.user("Hi")
+    chat.reply("msg_1", text("Hello."))
+    chat.user([text("And?"), {"type": "text"}])
+    chat.reply("msg_2", text("So."))
+    chat.user("Then?")
+    chat.reply("msg_3", text("Well."))
+    found = read(chat.data)
+    told = [record for record in found if isinstance(record, Unreadable)]
+    assert [(record.line, record.reason[:32]) for record in told] == [
+        (1, "line 1: message.content[0].text:"[:32]),
+        (4, "line 4: message.content[1].text:"[:32]),
+    ]
+    assert said(found[-1])[-2:] == ["assistant: So.", "user: Then?"]
+
+
+def test_a_long_conversation_is_translated_once():
+    """Messages are the same objects in every request that repeats them."""
+    chat = Transcript()
+    for number in range(30):
+        chat.user(f"Question {number}")
+        chat.reply(f"msg_{number}", text("Answer."))
+    records = chat.read()
+    assert len(records[-1].body["messages"]) == 59
+    for earlier, later in pairwise(records):
+        same = zip(earlier.body["messages"], later.body["messages"], strict=False)
+        assert all(one is other for one, other in same)
 
 
 def test_what_has_no_replies_has_no_requests():

@@ -10,18 +10,22 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from agentcache.dialects.anthropic.blocks import Placed, chat_messages
+from agentcache.errors import RequestError
 from agentcache.lint.readers.blocks import Line
-from agentcache.lint.readers.dialects import to_record
+from agentcache.lint.readers.dialects.answers import read_answer
+from agentcache.lint.readers.dialects.anthropic import AnthropicPlaces
+from agentcache.lint.readers.dialects.placeholders import Placeholders
 from agentcache.lint.readers.json_text import Fault, parse
 from agentcache.lint.readers.transcript import Answer, Piece, Said, Tree
-from agentcache.lint.records import Keys, Place, Places, Record, Unreadable
+from agentcache.lint.records import Keys, Place, Record, Unreadable
 
 _PATIENCE = 1000
 """Lines after which a reply that nothing followed is taken to be whole; other agents write in between."""
-_PATH = re.compile(r"messages\[(\d+)\](?:\.content(?:\[(\d+)\])?)?")
+_PATH = re.compile(r"messages\[0\](?:\.content(?:\[(\d+)\])?)?")
 _MARKS = ("parentUuid", "isSidechain", "leafUuid", "isSnapshotUpdate", "toolUseResult")
 _TYPES = frozenset({"user", "assistant", "system", "summary", "progress", "attachment", "file-history-snapshot"})
 
@@ -38,6 +42,7 @@ def is_transcript_line(value: Mapping[str, Any]) -> bool:
 def read_transcript(lines: Iterable[Line], file: str) -> Iterator[Record | Unreadable]:
     """A record for each reply of the model, in the order in which they began; broken lines as they come."""
     tree, open_answers = Tree(), _OpenAnswers()
+    maker = _Maker(file, tree)
     for number, raw in lines:
         if raw is not None and not raw.strip():
             continue
@@ -49,8 +54,10 @@ def read_transcript(lines: Iterable[Line], file: str) -> Iterator[Record | Unrea
         answer = tree.add(value, number)
         if answer is not None and answer.first.line == number and not answer.synthetic:
             open_answers.add(_Asked(answer, tree.before(answer)))
-        yield from _records(open_answers.whole(number), file)
-    yield from _records(open_answers.rest(), file)
+        for asked in open_answers.whole(number):
+            yield from maker.make(asked)
+    for asked in open_answers.rest():
+        yield from maker.make(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,59 +91,75 @@ class _OpenAnswers:
         yield from self._waiting
 
 
-def _records(found: Iterable[_Asked], file: str) -> Iterator[Record | Unreadable]:
-    for asked in found:
-        if asked.said:  # nothing is above a reply where a file is only the end of a conversation
-            yield _record(asked.answer, asked.said, file)
+class _Maker:
+    """Makes records.  A message is translated once, however many requests repeat it."""
 
+    def __init__(self, file: str, tree: Tree) -> None:
+        self._file = file
+        self._tree = tree
 
-def _record(answer: Answer, said: Sequence[Said], file: str) -> Record | Unreadable:
-    body: dict[str, Any] = {"messages": [{"role": message.role, "content": _content(message)} for message in said]}
-    reply: dict[str, Any] = {
-        "type": "message",
-        "role": "assistant",
-        "content": [piece.block for piece in answer.pieces],
-        "usage": answer.usage,
-    }
-    if answer.model is not None:
-        body["model"] = reply["model"] = answer.model
-    record = to_record(body, file, answer.first.line, url="/v1/messages", response=reply)
-    if isinstance(record, Unreadable):
-        return record
-    name = answer.session
-    if name is not None and answer.agent is not None:
-        name = f"{name}/{answer.agent}"
-    return replace(record, session=name, source=None, places=_LinePlaces(record.places, said))
+    def make(self, asked: _Asked) -> Iterator[Record | Unreadable]:
+        """A record, and before it what in its messages cannot be read, which is told once and left out."""
+        yield from self._translate(asked.said)
+        answer, placed = asked.answer, [(said, one) for said in asked.said for one in said.placed or ()]
+        if not placed:  # the file holds only the end of a conversation
+            return
+        body: dict[str, Any] = {"messages": [one.message for _, one in placed]}
+        if answer.model is not None:
+            body["model"] = answer.model
+        reply = read_answer(
+            {"role": "assistant", "content": [piece.block for piece in answer.pieces], "usage": answer.usage}
+        )
+        name = answer.session
+        if name is not None and answer.agent is not None:
+            name = f"{name}/{answer.agent}"
+        yield Record(
+            self._file,
+            answer.first.line,
+            body,
+            _LinePlaces(placed),
+            session=name,
+            reply=None if reply is None else reply.reply,
+            usage=None if reply is None else reply.usage,
+            dialect="anthropic",
+        )
 
-
-def _content(message: Said) -> str | list[Mapping[str, Any]]:
-    first = message.pieces[0]
-    if len(message.pieces) == 1 and first.position is None:
-        return str(first.block["text"])
-    return [piece.block for piece in message.pieces]
+    def _translate(self, said: Sequence[Said]) -> Iterator[Unreadable]:
+        for message in said:
+            if message.placed is None:
+                content = [piece.block for piece in message.pieces]
+                try:
+                    message.placed = chat_messages(
+                        [{"role": message.role, "content": content}], self._tree.calls, Placeholders()
+                    )
+                except RequestError as error:
+                    message.placed = ()
+                    where = _in_lines(message.pieces, str(error))
+                    yield Unreadable(self._file, message.pieces[0].line, where)
 
 
 @dataclass(frozen=True, slots=True)
 class _LinePlaces:
     """Places of a request that is put together from lines: ``line 12: message.content[0].text``."""
 
-    inner: Places
-    said: Sequence[Said]
+    placed: Sequence[tuple[Said, Placed]]
 
     def find(self, keys: Keys, char: int | None = None) -> Place:
-        place = self.inner.find(keys, char)
-        found = _PATH.match(place.path)
-        if found is None or int(found[1]) >= len(self.said):
-            return place
-        pieces = self.said[int(found[1])].pieces
-        index = 0 if found[2] is None else int(found[2])
-        if index >= len(pieces):
-            return place
-        return Place(_in_line(pieces[index], place.path[found.end() :], whole=found[2] is None), place.char)
+        match keys:
+            case ("messages", int(index), *rest) if 0 <= index < len(self.placed):
+                said, placed = self.placed[index]
+                inner = AnthropicPlaces("", (placed,), (), frozenset(), ())
+                place = inner.find(("messages", 0, *rest), char)
+                return Place(_in_lines(said.pieces, place.path), place.char)
+        return Place(".".join(map(str, keys)), char)
 
 
-def _in_line(piece: Piece, rest: str, *, whole: bool) -> str:
-    path = f"line {piece.line}: message.content"
-    if piece.position is None:  # the content is a text
+def _in_lines(pieces: Sequence[Piece], path: str) -> str:
+    """A path of the message that ``pieces`` make, as one of the line that says it."""
+    found = _PATH.match(path)
+    if found is None:
         return path
-    return path if whole else f"{path}[{piece.position}]{rest}"
+    piece = pieces[min(int(found[1] or 0), len(pieces) - 1)]
+    if piece.position is None:  # the content is a text
+        return f"line {piece.line}: message.content"
+    return f"line {piece.line}: message.content" + (f"[{piece.position}]{path[found.end() :]}" if found[1] else "")

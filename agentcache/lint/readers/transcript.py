@@ -11,9 +11,11 @@ are found by the id of their call::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from agentcache.dialects.anthropic.blocks import Calls, Placed
 
 Block = Mapping[str, Any]
 
@@ -26,11 +28,17 @@ class Piece(NamedTuple):
     position: int | None
 
 
-class Said(NamedTuple):
-    """One message of a request, put together from lines."""
+@dataclass(slots=True, eq=False)
+class Said:
+    """One message of a request, put together from lines; the same object in all requests that repeat it.
+
+    Attributes:
+        placed: as messages of a chat, once it was translated.
+    """
 
     role: str
     pieces: Sequence[Piece]
+    placed: Sequence[Placed] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -58,11 +66,13 @@ class Answer:
     """A reply of the model, as far as it was read.
 
     Attributes:
+        key: its message id, where it has one.
         agent: who it was for: ``None`` for the user's own conversation.
         synthetic: written by the program, not by a model.
         last_line: the latest line that is a part of it.
     """
 
+    key: str
     first: Node
     agent: str | None
     model: str | None
@@ -73,16 +83,29 @@ class Answer:
     last_line: int = 0
 
 
+class _Sent(NamedTuple):
+    """What was said before a reply."""
+
+    key: str
+    said: Sequence[Said]
+
+
 class Tree:
-    """All lines of a transcript so far."""
+    """All lines of a transcript so far.
+
+    Attributes:
+        calls: of all tools.
+    """
 
     def __init__(self) -> None:
+        self.calls = Calls()
         self._nodes: dict[str, Node] = {}
         self._latest: dict[str | None, Node] = {}
         self._answers: dict[str, Answer] = {}
         self._results: dict[str, list[Node]] = {}
         self._moved: dict[str, str] = {}
         self._kept_behind: dict[str, tuple[str, frozenset[str]]] = {}
+        self._sent: dict[str | None, _Sent] = {}
 
     def add(self, value: Mapping[str, Any], line: int) -> Answer | None:
         """One line; the reply that it is a part of."""
@@ -106,26 +129,21 @@ class Tree:
             return None
         return self._add_reply(node, value, message) if value.get("type") == "assistant" else None
 
-    def before(self, answer: Answer) -> list[Said]:
-        """The messages that ``answer`` answers, as far as they were read."""
-        way = list(self._way_to(answer.first))
-        on_way = {node.uuid for node in way}
-        told: set[str] = set()
-        said: list[Said] = []
+    def before(self, answer: Answer) -> Sequence[Said]:
+        """The messages that ``answer`` answers, as far as they were read.
+
+        What was said before the agent's latest reply is taken as it is where the way leads past that reply.
+        """
+        sent = self._sent.get(answer.agent)
+        way, found = self._way_to(answer.first, None if sent is None else sent.key)
+        told = _Told(self._answers, self._results, {node.uuid for node in way})
+        if found and sent is not None:
+            told.add_answer(sent.key)
         for node in way:
-            if node.role == "user":
-                if node.uuid not in told:
-                    told.add(node.uuid)
-                    said.append(Said("user", node.pieces))
-            elif node.answer is not None and node.answer not in told:
-                told.add(node.answer)
-                pieces = self._answers[node.answer].pieces
-                said.append(Said("assistant", tuple(pieces)))
-                for result in self._results_of(pieces, on_way):
-                    if result.uuid not in told:
-                        told.add(result.uuid)
-                        said.append(Said("user", result.pieces))
-        return _merged(said)
+            told.add(node)
+        said = [*(sent.said if found and sent is not None else ()), *_merged(told.said)]
+        self._sent[answer.agent] = _Sent(answer.key, said)
+        return said
 
     # -- reading lines
 
@@ -139,10 +157,15 @@ class Tree:
         return above.agent if above is not None and above.agent is not None else uuid[:8]
 
     def _add_user(self, node: Node, message: Mapping[str, Any]) -> None:
-        node.role, node.pieces = "user", pieces_of(message, node.line)
+        node.role = "user"
+        # The line with the call of a result can be missing; nobody could send such a result.
+        node.pieces = [piece for piece in pieces_of(message, node.line) if self._is_asked(piece.block)]
         for piece in node.pieces:
             if isinstance(call := piece.block.get("tool_use_id"), str):
                 self._results.setdefault(call, []).append(node)
+
+    def _is_asked(self, block: Block) -> bool:
+        return block.get("type") != "tool_result" or block.get("tool_use_id") in self.calls.names
 
     def _add_reply(self, node: Node, value: Mapping[str, Any], message: Mapping[str, Any]) -> Answer:
         named = message.get("id") or value.get("requestId")
@@ -152,13 +175,15 @@ class Tree:
         if answer is None:
             model, session = message.get("model"), value.get("sessionId")
             answer = self._answers[key] = Answer(
-                node, node.agent,
+                key, node, node.agent,
                 model if isinstance(model, str) else None,
                 session if isinstance(session, str) else None,
                 model == "<synthetic>",
             )  # fmt: skip
         known = [piece.block for piece in answer.pieces]
-        answer.pieces += [piece for piece in pieces_of(message, node.line) if piece.block not in known]
+        new = [piece for piece in pieces_of(message, node.line) if piece.block not in known]
+        answer.pieces += new
+        self.calls.names |= {str(piece.block.get("id")): "" for piece in new if piece.block.get("type") == "tool_use"}
         answer.last_line = node.line
         if isinstance(usage := message.get("usage"), Mapping):
             answer.usage = usage
@@ -178,6 +203,7 @@ class Tree:
         if isinstance(anchor, str) and uuids:
             self._moved.update(zip(uuids, (anchor, *uuids), strict=False))
             self._kept_behind[anchor] = uuids[-1], frozenset(uuids)
+            self._sent.clear()
 
     def _segment(self, head: Any, tail: Any) -> list[str]:
         if not isinstance(head, str) or not isinstance(tail, str):
@@ -193,16 +219,18 @@ class Tree:
 
     # -- walking
 
-    def _way_to(self, node: Node) -> Iterator[Node]:
-        """From the root to the line above ``node``."""
+    def _way_to(self, node: Node, answer: str | None) -> tuple[Sequence[Node], bool]:
+        """From the root, or from behind a reply if it leads past that, to the line above ``node``; and which of the two."""
         way: list[Node] = []
         seen = {node.uuid}
         at = self._above(node)
         while at is not None and at.uuid not in seen:
+            if answer is not None and at.answer == answer:
+                return way[::-1], True
             seen.add(at.uuid)
             way.append(at)
             at = self._above(at)
-        return reversed(way)
+        return way[::-1], False
 
     def _above(self, node: Node) -> Node | None:
         parent = self._moved.get(node.uuid, node.parent)
@@ -214,12 +242,36 @@ class Tree:
         # A line can name one that was never written.
         return self._nodes.get(parent, node.before)
 
-    def _results_of(self, pieces: Sequence[Piece], on_way: set[str]) -> Iterator[Node]:
-        """For each call the line with its result: of several (a call was tried again in a fork) the one on the way."""
+
+class _Told:
+    """Lines on a way, as messages."""
+
+    def __init__(self, answers: Mapping[str, Answer], results: Mapping[str, Sequence[Node]], on_way: set[str]) -> None:
+        self.said: list[Said] = []
+        self._answers = answers
+        self._results = results
+        self._on_way = on_way
+        self._told: set[str] = set()
+
+    def add(self, node: Node) -> None:
+        if node.role == "user":
+            if node.uuid not in self._told:
+                self._told.add(node.uuid)
+                self.said.append(Said("user", node.pieces))
+        elif node.answer is not None and node.answer not in self._told:
+            self.add_answer(node.answer)
+
+    def add_answer(self, key: str) -> None:
+        """A whole reply, and behind it the results of its calls."""
+        self._told.add(key)
+        pieces = tuple(self._answers[key].pieces)
+        self.said.append(Said("assistant", pieces))
         for piece in pieces:
             if piece.block.get("type") == "tool_use" and isinstance(call := piece.block.get("id"), str):
-                found = self._results.get(call, [])
-                yield from [node for node in found if node.uuid in on_way][:1] or found[:1]
+                found = self._results.get(call, ())
+                # A call is made again where somebody went back: its result on the way counts.
+                for node in [node for node in found if node.uuid in self._on_way][:1] or found[:1]:
+                    self.add(node)
 
 
 def pieces_of(message: Mapping[str, Any], line: int) -> tuple[Piece, ...]:
