@@ -56,22 +56,25 @@ def _items(text: str, separator: str) -> list[str]:
 
 
 def _reordered_lines(before: str, after: str, start: int, line_end: str) -> Reordered | None:
-    """The fewest lines from ``start`` on that are the same lines in both."""
+    """The lines from ``start`` to the last one of a paragraph that changed its place, if they are the same lines."""
     mine = before[start:].split(line_end, _MOST_LINES)[:_MOST_LINES]
     theirs = after[start:].split(line_end, _MOST_LINES)[:_MOST_LINES]
     missing: Counter[str] = Counter()
-    different = 0
-    ends = (start, start)
-    for number, (was, now) in enumerate(zip(mine, theirs, strict=False), start=1):
+    unlike, changed = 0, False
+    found, ends = None, (start, start)
+    for was, now in zip(mine, theirs, strict=False):
+        if found is not None and not was.strip():
+            break
+        changed = changed or was != now
         for sign, line in ((1, was), (-1, now)):
             key = _BULLET.sub("", line).strip(" \t,;")
             old = missing[key]
             missing[key] = old + sign
-            different += (old + sign != 0) - (old != 0)
+            unlike += (old + sign != 0) - (old != 0)
         ends = (ends[0] + len(was) + len(line_end), ends[1] + len(now) + len(line_end))
-        if not different:
-            return Reordered(start, ends[0] - len(line_end), ends[1] - len(line_end)) if number > 1 else None
-    return None
+        if changed and not unlike:
+            found, changed = Reordered(start, ends[0] - len(line_end), ends[1] - len(line_end)), False
+    return found if found is not None and line_end in before[start : found.before_end] else None
 
 
 def _line(text: str, start: int, line_end: str) -> str:

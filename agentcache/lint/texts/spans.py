@@ -12,6 +12,8 @@ MIN_SHARED = 64
 """Characters that must be equal behind a difference before it says anything: less is chance."""
 _WINDOWS = (256, 2048)
 """Characters of either side in which it is looked for that both are equal again."""
+_STEP = 4
+"""Every so manieth place of the earlier side is looked at; what is equal before it is found by going back."""
 _WORD = re.compile(r"[\w./\\:@+-]*\Z")
 _WORD_END = re.compile(r"\w*")
 
@@ -54,7 +56,7 @@ def _meeting(before: str, after: str, hull: Span) -> Span:
     start, before_end, after_end = hull
     for window in _WINDOWS:
         places: dict[str, int] = {}
-        for i in range(start, min(before_end, start + window)):
+        for i in range(start, min(before_end, start + window), _STEP):
             places.setdefault(before[i : i + MIN_SHARED], i)
         best: tuple[int, int, int] | None = None
         for j in range(start, min(after_end, start + window)):
