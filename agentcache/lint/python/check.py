@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from agentcache.lint.finding import Finding
 from agentcache.lint.python.history import Histories
-from agentcache.lint.python.module import Module, index_module
+from agentcache.lint.python.module import Module, index_module, keyword_of, last_word
 from agentcache.lint.python.places import Point
 from agentcache.lint.python.prompts import prompts_of
 from agentcache.lint.python.reading import Reader
@@ -17,7 +17,7 @@ from agentcache.lint.python.replays import replay_defects
 from agentcache.lint.python.report import Defect, Source
 from agentcache.lint.python.sends import sends_of, turns_of
 from agentcache.lint.python.settings import setting_defects
-from agentcache.lint.python.slots import defects_of
+from agentcache.lint.python.slots import Requests, defects_of
 
 _WORTH_READING = re.compile(
     r"""["'](?:system|developer|tool_calls|input_schema)["'] | \bSystemMessage | \bsystem_?prompt | \bmessages\s*=
@@ -54,10 +54,10 @@ def check_python(source: str, file: str) -> list[Finding]:
         return []
     try:
         defects = list(_defects(index_module(tree)))
+        findings = [report.finding(defect) for defect in _distinct(defects)]
     except RecursionError:
         return []  # an expression nested deeper than any that people write; it says nothing about prompts
     shift = len(source) - len(text)
-    findings = [report.finding(defect) for defect in _distinct(defects)]
     return sorted((_shifted(finding, shift) for finding in findings), key=_order)
 
 
@@ -68,8 +68,11 @@ def _defects(module: Module) -> Iterator[Defect]:
     sends_in: dict[int, list[Point]] = {}
     for send in sends:
         sends_in.setdefault(id(send.point.scope), []).append(send.point)
+    tools = any("tools" in send.options for send in sends)
+    agents = any(keyword_of(call, "tools") and last_word(call.func).endswith("Agent") for call, _ in module.calls)
+    requests = Requests(sends_in, with_tools=tools or agents)
     for prompt in prompts_of(module, reader.names):
-        yield from defects_of(reader, prompt, sends_in)
+        yield from defects_of(reader, prompt, requests)
     turns = list(turns_of(module, reader.names, sends))
     yield from setting_defects(reader, sends, turns)
     yield from replay_defects(reader)

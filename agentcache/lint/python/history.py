@@ -297,13 +297,17 @@ def _window(node: ast.Subscript) -> ast.expr | None:
     if not isinstance(part.lower, ast.UnaryOp) or not isinstance(part.lower.op, ast.USub):
         return None
     count = part.lower.operand
-    return None if number_of(count) == 1 else count
+    of_length = isinstance(count, ast.Call) and last_word(count.func) == "len"  # as many as something else has
+    return None if of_length or number_of(count) == 1 else count
+
+
+_LENGTH = re.compile(r"len|token|size|count", re.IGNORECASE)
 
 
 def _bounds(test: ast.expr) -> Iterator[ast.expr]:
     """What a length is compared with."""
     for part in ast.walk(test):
-        if isinstance(part, ast.Compare):
+        if isinstance(part, ast.Compare) and any(_LENGTH.search(word) for word in _words(part.left)):
             yield from part.comparators
 
 

@@ -97,7 +97,7 @@ def _of_dict(module: Module, names: Names, node: ast.Dict, point: Point) -> Iter
     content, role = item_of(node, "content"), role_of(node)
     if role in _HEADS and content is not None:
         if not _is_tail(module, names, node, point):
-            followed = _has_more_behind(module, node)
+            followed = _has_more_behind(module, node) or _is_extended(module, node, point)
             for prompt in _contents(content, point, "system", "sent", node.lineno):
                 yield replace(prompt, followed=followed)
     elif role is not None and content is not None and _has_more_behind(module, node):
@@ -190,7 +190,9 @@ def _of_attributes(module: Module) -> Iterator[Prompt]:
 def _of_edits(module: Module) -> Iterator[Prompt]:
     """``messages[0]["content"] = …``."""
     for statement, point in module.statements:
-        if not isinstance(statement, ast.Assign | ast.AugAssign) or not isinstance(statement.value, _COMPOSED):
+        if not isinstance(statement, ast.Assign | ast.AugAssign):
+            continue
+        if not isinstance(statement.value, (*_COMPOSED, ast.Name)):
             continue
         target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
         edited = edited_place(target)
@@ -200,7 +202,7 @@ def _of_edits(module: Module) -> Iterator[Prompt]:
             and LISTS.search(last_word(edited))
             and not isinstance(target, ast.Name)
         ):
-            yield from _contents(statement.value, point, "system", "sent", statement.lineno)
+            yield Prompt(statement.value, point, "system", "sent", statement.lineno, followed=True)
 
 
 _COMPOSED = (ast.JoinedStr, ast.BinOp, ast.Call)
@@ -299,3 +301,28 @@ def _has_more_behind(module: Module, node: ast.expr) -> bool:
         return True
     outer = module.placings.get(id(placing.owner))
     return outer is not None and isinstance(outer.owner, ast.BinOp) and outer.index == 0
+
+
+def _is_extended(module: Module, node: ast.expr, point: Point) -> bool:
+    """The message is put into a list that there is already, or whose other messages are put behind it as a whole."""
+    placing = module.placings.get(id(node))
+    if placing is None:
+        return False
+    if isinstance(placing.owner, ast.Call):
+        return last_word(placing.owner.func) == "insert"
+    names = {
+        definition.name
+        for definitions in point.scope.definitions.values()
+        for definition in definitions
+        if definition.value is placing.owner
+    }
+    added = (
+        definition.kind == "add" and not isinstance(definition.value, ast.List)
+        for name in names
+        for definition in point.scope.definitions[name]
+    )
+    extended = (
+        place.scope is point.scope and isinstance(call.func, ast.Attribute) and last_word(call.func.value) in names
+        for call, place in module.callers.get("extend", ())
+    )
+    return any(added) or any(extended)

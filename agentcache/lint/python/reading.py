@@ -30,6 +30,7 @@ from agentcache.lint.python.texts import (
     Slot,
     Value,
     each_slot,
+    evaluated_at,
     has_source,
     joined,
     one_of,
@@ -376,7 +377,7 @@ class Reader:
             return EMPTY
         value = one_of([self.read(node, here.at(point, bound)) for node, point in scope.returns])
         evaluated = self._start if is_cached(scope) else here.point
-        return _evaluated(value, evaluated)
+        return evaluated_at(evaluated, value)
 
 
 _TELLING = {
@@ -396,10 +397,3 @@ _TELLING = {
     "time",
     "release",
 }
-
-
-def _evaluated(value: Value, point: Point) -> Value:
-    return tuple(
-        tuple(replace(piece, evaluated=point, sure=False) if isinstance(piece, Slot) else piece for piece in text)
-        for text in value
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -122,8 +123,8 @@ class Source:
             name=NAMES["AC903"],
             severity="error",
             location=Location(file=self.file, record=line),
-            message=f"this is no Python that can be parsed: {reason}",
-            help="mend the syntax, or leave the file out; nothing in it was checked",
+            message=f"Python {sys.version_info[0]}.{sys.version_info[1]} cannot parse this: {reason}",
+            help="mend the syntax, run the linter with the Python that the file is for, or leave it out; nothing was checked",
         )
 
     def _fix(self, defect: Defect) -> Fix:

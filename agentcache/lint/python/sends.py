@@ -22,8 +22,14 @@ _API = re.compile(
       | create_completion | chat_completion | acompletion_with_retry )$""",
     re.VERBOSE,
 )
+_SENDING = re.compile(
+    r"create|complet|chat|generate|invoke|stream|ask|llm|send|query|predict|respon|call|run|agent|model|infer|post|dict",
+    re.IGNORECASE,
+)
+"""Words in the names of functions that may send what they are given as messages."""
 _NO_MODEL = re.compile(
-    r"token|count|save|dump|log|print|render|template|format|hash|len|summar|compact|store|write|title", re.IGNORECASE
+    r"token|count|merge|save|dump|log|print|render|template|format|hash|len|summar|compact|store|write|title",
+    re.IGNORECASE,
 )
 _POSITIONAL = {
     "invoke",
@@ -86,7 +92,7 @@ def sends_of(module: Module) -> Iterator[Send]:
     """All calls of models."""
     for call, point in module.calls:
         name = ast_name(call.func)
-        if _NO_MODEL.search(last_word(call.func)):
+        if _NO_MODEL.search(last_word(call.func)) or not _SENDING.search(last_word(call.func)):
             continue
         messages = keyword_of(call, "messages")
         if messages is None and (

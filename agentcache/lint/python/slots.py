@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from agentcache.lint.finding import Severity
 from agentcache.lint.python.places import Point
@@ -17,7 +18,7 @@ from agentcache.lint.python.texts import Slot, Text, written
 _ENOUGH = 64
 """Characters of fixed text, about a page of tokens, that make it worth asking what stands before them."""
 _MOST_BEFORE = 100
-"""More text than this in front of a slot, and it does not stand at the beginning."""
+"""More text than this in front of a slot, and it does not stand at the beginning, unless there is far more behind it."""
 
 _USER = {
     "user",
@@ -36,6 +37,8 @@ _USER |= {"topic", "ticket", "goal", "persona_name", "request", "profile"}
 _RETRIEVED = {"docs", "documents", "document", "context", "contexts", "retrieved", "chunks", "passages", "snippets"}
 _RETRIEVED |= {"memories", "memory", "knowledge", "excerpts", "retriever", "similarity"}
 
+_LONGEST_SOURCE = 60
+
 _PLACES = {
     "system": "the system text",
     "tool": "a tool's description",
@@ -52,46 +55,62 @@ _HELP = {
 }
 
 
-def defects_of(reader: Reader, prompt: Prompt, sends_in: dict[int, list[Point]]) -> Iterator[Defect]:
-    """What is wrong with the text of a prompt.
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """How the module sends its prompts.
 
-    Args:
-        sends_in: scope (by ``id``) -> where it calls a model.
+    Attributes:
+        places: scope (by ``id``) -> where it calls a model.
+        with_tools: some of them have tools, which most templates write behind the system text.
     """
+
+    places: Mapping[int, Sequence[Point]]
+    with_tools: bool
+
+
+def defects_of(reader: Reader, prompt: Prompt, requests: Requests) -> Iterator[Defect]:
+    """What is wrong with the text of a prompt."""
     value = reader.prompt(prompt.node, prompt.point)
     longest = max((written(text) for text in value), default=0)
     if prompt.manner == "named" and longest < 20:
         return
-    best: dict[tuple[int, int], tuple[int, Slot]] = {}
+    best: dict[Hashable, tuple[int, Slot]] = {}
     for text in value:
         for index, piece in enumerate(text):
             if isinstance(piece, Slot) and piece.source is not None:
                 behind = written(text[index + 1 :])
-                key = (id(piece.node), id(piece.source.node))
+                key = _defect_of(piece, piece.source)
                 if key not in best or best[key][0] < behind:
                     best[key] = (behind, piece)
     for behind, slot in best.values():
-        yield from _varying(prompt, slot, behind, sends_in)
+        yield from _varying(prompt, slot, behind, requests)
     if prompt.part == "system":
         yield from _particular(prompt, value)
 
 
-def _varying(prompt: Prompt, slot: Slot, behind: int, sends_in: dict[int, list[Point]]) -> Iterator[Defect]:
+def _defect_of(slot: Slot, source: Source) -> Hashable:
+    """Equal for slots of one prompt that are one defect: two words of the same time, the lines of a block of facts."""
+    if source.pace == "order":
+        return id(slot.node)
+    return source.code if source.code == "AC104" else id(source.node)
+
+
+def _varying(prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Iterator[Defect]:
     source = slot.source
     if source is None:
         return
-    once = prompt.manner == "kept" or _is_once(prompt, slot, sends_in)
+    once = prompt.manner == "kept" or _is_once(prompt, slot, requests)
     if prompt.part == "earlier" and (once or source.pace not in ("instant", "order")):
         return
-    if prompt.part == "constant" and behind < _ENOUGH and source.pace != "order":
-        return
+    of_module = isinstance(slot.evaluated.scope.node, ast.Module) and prompt.part != "constant"
+    if once and behind < _ENOUGH and source.pace != "order" and not (of_module or requests.with_tools):
+        return  # each conversation has its own, and nothing that others share stands behind it
     severity = _severity(source, once, behind, prompt.followed)
     if severity is None:
         return
     if prompt.manner == "named" and severity == "error":
         severity = "warning"
     sure = slot.sure and prompt.manner == "sent" and slot.evaluated.scope is prompt.point.scope
-    from_line = source.node.lineno
     how = "; it is read once, so other runs have another text" if once and source.pace in ("instant", "day") else ""
     yield Defect(
         code=source.code,
@@ -99,12 +118,18 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, sends_in: dict[int, list[P
         confidence="confirmed" if sure else "suspected",
         node=slot.node,
         point=slot.point,
-        message=f"{source.thing} (line {from_line}) gets into {_PLACES[prompt.part]} of line {prompt.line}{how}",
+        message=f"{source.thing} ({_shown(source)}) gets into {_PLACES[prompt.part]} of line {prompt.line}{how}",
         help=_HELP[source.code],
         behind=behind,
         wrap=source.wrap,
         safe=source.sortable,
     )
+
+
+def _shown(source: Source) -> str:
+    """``datetime.now(), line 7``."""
+    text = ast.unparse(source.node)
+    return f"{text}, line {source.node.lineno}" if len(text) <= _LONGEST_SOURCE else f"line {source.node.lineno}"
 
 
 def _severity(source: Source, once: bool, behind: int, followed: bool) -> Severity | None:
@@ -123,7 +148,7 @@ def _severity(source: Source, once: bool, behind: int, followed: bool) -> Severi
     return "warning" if source.pace == "state" and not once else "info"
 
 
-def _is_once(prompt: Prompt, slot: Slot, sends_in: dict[int, list[Point]]) -> bool:
+def _is_once(prompt: Prompt, slot: Slot, requests: Requests) -> bool:
     """The value is computed once for many requests: with the module, with an object, or before the loop that sends."""
     evaluated, sent = slot.evaluated, prompt.point
     named = prompt.manner == "named" and isinstance(sent.scope.node, ast.Module)
@@ -131,8 +156,8 @@ def _is_once(prompt: Prompt, slot: Slot, sends_in: dict[int, list[Point]]) -> bo
         return True
     if any(loop not in evaluated.loops for loop in sent.loops):
         return True
-    loops = {id(loop) for place in sends_in.get(id(sent.scope), ()) for loop in place.loops}
-    return bool(loops) and not any(id(loop) in loops for loop in sent.loops)
+    loops = {id(loop) for place in requests.places.get(id(sent.scope), ()) for loop in place.loops}
+    return bool(loops) and not prompt.followed and not any(id(loop) in loops for loop in sent.loops)
 
 
 def _particular(prompt: Prompt, value: tuple[Text, ...]) -> Iterator[Defect]:
@@ -143,7 +168,7 @@ def _particular(prompt: Prompt, value: tuple[Text, ...]) -> Iterator[Defect]:
                 continue
             words = set(re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", piece.label).lower()))
             before, behind = written(text[:index]), written(text[index + 1 :])
-            if before > _MOST_BEFORE or behind < max(_ENOUGH, before):
+            if behind < max(_ENOUGH, before) or before > max(_MOST_BEFORE, behind // 8):
                 break
             code = "AC106" if words & _RETRIEVED else "AC105" if words & _USER else None
             if code is None or piece.source is not None or not (piece.given or code == "AC106"):

@@ -85,6 +85,14 @@ def has_source(value: Value) -> bool:
     return any(slot.source is not None for slot in each_slot(value))
 
 
+def evaluated_at(point: Point, value: Value) -> Value:
+    """The same, worked out by a call in the statement at ``point``."""
+    return tuple(
+        tuple(replace(piece, evaluated=point, sure=False) if isinstance(piece, Slot) else piece for piece in text)
+        for text in value
+    )
+
+
 def without_order(value: Value) -> Value:
     """What is left when it is sorted."""
     return tuple(tuple(piece for piece in text if not _is_order(piece)) for text in value)
