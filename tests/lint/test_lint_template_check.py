@@ -14,9 +14,9 @@ from twins_ac701 import CHATML, DATED, DEFAULT_DATE
 
 from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
-from agentcache.errors import ChatTemplateError
+from agentcache.errors import AgentCacheError, ChatTemplateError
 from agentcache.lint.templates import Outcome, Subject, TemplateSource, check_template, find_subject, template_findings
-from agentcache.lint.templates.conversations import REASONED, UNREASONED, Conversation
+from agentcache.lint.templates.conversations import REASONED, Conversation
 from agentcache.lint.templates.survey import Survey
 from agentcache.lint.templates.turns import Part
 from agentcache.lint.templates.writer import NOW as WHEN
@@ -127,11 +127,11 @@ def test_a_refusal_is_no_break(check):
     assert (row.outcome, row.note) == (Outcome.REFUSED, "system text comes first") and report.keeps
 
 
-def test_a_template_that_refuses_everything_is_reported_without_a_traceback(check):
-    report = check("{% for message in messages %}{{ raise_exception('no') }}{% endfor %}")
-    assert report.keeps and Outcome.REFUSED in outcomes(report).values() and Outcome.YES not in {
-        outcome for question, outcome in outcomes(report).items() if question in {c.title for c in UNREASONED}
-    }  # fmt: skip
+def test_a_template_that_refuses_everything_is_an_error(check, tokenizer):
+    source = "{% for message in messages %}{{ raise_exception('no') }}{% endfor %}"
+    with pytest.raises(AgentCacheError, match="refuses every conversation: no"):
+        check(source)
+    assert template_findings("chat.jinja", source, tokenizer) == []
 
 
 def test_conversations_with_tools_are_tried_with_the_template_for_tools(check):
@@ -206,10 +206,12 @@ def test_a_foreign_tokenizer_gives_near_figures_and_no_round_trip(tokenizer):
 def test_a_file_that_is_no_chat_template_has_no_findings(tokenizer):
     assert template_findings("page.j2", "<p>{{ title | unknown_filter }}</p>", tokenizer) == []
     assert template_findings("mail.j2", "Dear {{ name }}, your messages are below.", tokenizer) == []
+    summary = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\nSum up what was said above."
+    assert template_findings("summary.jinja", summary, tokenizer) == []
 
 
 def test_a_chat_template_that_does_not_compile_is_unreadable_at_its_line(tokenizer):
-    (finding,) = template_findings("chat.jinja", "{% for message in messages %}\n{% endfo %}", tokenizer)
+    (finding,) = template_findings("chat.jinja", "{% for message in messages %}<|a|>\n{% endfo %}", tokenizer)
     assert (finding.code, finding.location.record) == ("AC903", 2)
 
 

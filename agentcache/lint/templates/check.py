@@ -22,6 +22,7 @@ from agentcache.lint.templates.writer import Options, TemplateSource, Writer
 
 _REASON = 60
 """Characters of a template's refusal that are shown."""
+_SIGNS = ("add_generation_prompt", "bos_token", "eos_token", "<|", "[INST]", "raise_exception")
 _LINE = re.compile(r"\bline (\d+)")
 
 
@@ -38,7 +39,11 @@ def check_template(subject: Subject) -> TemplateReport:
         raise AgentCacheError(f"{subject.plain.file}: {error}") from None
     if "messages" not in plain.template.variables:
         raise AgentCacheError(f"{subject.plain.file}: got a template that reads no messages, expected a chat template")
-    return _Check(subject, Survey(plain, with_tools, subject.named_tokens), (plain, with_tools)).report()
+    survey = Survey(plain, with_tools, subject.named_tokens)
+    refusals = [course.refused for course in survey.prompt_courses()]
+    if None not in refusals:
+        raise AgentCacheError(f"{subject.plain.file}: got a template that refuses every conversation: {refusals[0]}")
+    return _Check(subject, survey, (plain, with_tools)).report()
 
 
 def template_findings(name: str, source: str, tokenizer: Tokenizer) -> list[Finding]:
@@ -49,19 +54,24 @@ def template_findings(name: str, source: str, tokenizer: Tokenizer) -> list[Find
         tokenizer: what tokens are counted with; the template's own, or another for near figures.
 
     Returns:
-        Nothing for a file that is no chat template (it does not speak of messages).
+        Nothing for a file that is no chat template (a page, a prompt that messages are written into).
     """
-    if "messages" not in source:
+    if not is_chat_template(source):
         return []
     subject = Subject(name, TemplateSource(name, source), tokenizer, "", named_tokens=tokenizer.named_tokens)
     try:
         return list(check_template(subject).findings)
     except AgentCacheError as error:
         reason = str(error).removeprefix(f"{name}: ")
-        if "reads no messages" in reason:
-            return []
+        if reason.startswith("got a template that"):
+            return []  # it is a template, and none for chats
         line = _LINE.search(reason)
         return [ac903_unreadable.report(Unreadable(name, int(line[1]) if line else 1, reason))]
+
+
+def is_chat_template(source: str) -> bool:
+    """Whether a template writes whole conversations: it goes through messages, and opens a reply or writes control tokens."""
+    return "messages" in source and any(sign in source for sign in _SIGNS)
 
 
 class _Check:
