@@ -19,6 +19,12 @@ _ENDS = re.compile(r"\s*(?:$|\n|\\n|[.!?;,|)\]}>\"'`]|[-–—]\s)")
 _PUT_IN = 32
 _LONG = 80
 """Characters of what was retrieved; less is a value."""
+_PHRASE = 3
+"""Words; fewer are a name."""
+_VALUE = re.compile(r"[\d_@/\\]|\w\.\w|^[0-9a-f]{5,}$")
+"""What is a value rather than a word of a sentence has digits or signs."""
+_NAME = re.compile(r"[A-Z]\S*(?: \S+)?$")
+_SENTENCE = re.compile(r"(?:^|[.!?\n])[\s\"'*#>-]*$")
 
 
 def goes_on(spot: Spot, before_end: int, after_end: int) -> bool:
@@ -51,7 +57,17 @@ def are_values(spot: Spot, span: Span) -> bool:
     parts = spot.values(span)
     if not all(parts) or _is_longer(*parts):
         return False
-    return all(len(part.split()) >= 3 or re.search(r"[\d_@/\\]|\w\.\w|\b[A-Z]", part) for part in parts)
+    if all(_VALUE.search(part) for part in parts) or _are_phrases(*parts):
+        return True
+    # The first word of a sentence has a capital letter without being a name.
+    return all(map(_NAME.match, parts)) and not _SENTENCE.search(spot.after[max(0, span.start - 8) : span.start])
+
+
+def _are_phrases(was: str, now: str) -> bool:
+    """Several words each, of which most are others."""
+    mine, theirs = was.split(), now.split()
+    fewer = min(len(mine), len(theirs))
+    return fewer >= _PHRASE and 2 * len(set(mine) & set(theirs)) <= fewer
 
 
 def _is_longer(was: str, now: str) -> bool:
@@ -76,4 +92,4 @@ def stands_first(spot: Spot, span: Span) -> bool:
 
 def is_phrase(spot: Spot, span: Span) -> bool:
     """Both values are several words, such as tasks."""
-    return all(len(value.split()) >= 3 for value in spot.values(span))
+    return _are_phrases(*spot.values(span))
