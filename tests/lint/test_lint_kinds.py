@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -109,6 +110,22 @@ def test_a_gzip_file_that_was_cut_or_damaged_is_said_after_what_could_be_read():
 def test_a_byte_order_mark_is_no_part_of_the_first_value():
     for data in (lines(HI), json.dumps([HI]).encode(), json.dumps(HI, indent=1).encode()):
         assert texts(read(b"\xef\xbb\xbf" + data)) == [(1, "Hi")]
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-be"])
+def test_what_powershell_writes_is_read(coding):
+    for data in (lines(HI, BYE), json.dumps([HI, BYE]).encode()):
+        packed = (b"" if coding == "utf-16" else codecs.BOM_UTF16_BE) + data.decode().encode(coding)
+        assert texts(read(packed)) == [(1, "Hi"), (2, "Bye")]
+    (prompt,) = read("Sei kurz, größer \U0001f600".encode("utf-16"), "p.txt")
+    assert prompt.body["messages"][0]["content"] == "Sei kurz, größer \U0001f600"
+
+
+def test_a_file_that_holds_something_else_is_given_up():
+    noise = b"\x89PNG\n" * 5000
+    found = read(noise, "picture.jsonl")
+    assert len(found) == 1001 and "the rest was not read" in found[-1].reason
+    assert len(read(lines(HI) + noise)) == 5001, "one request is enough to go on"
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \r\n\t", b"[]", b"[\n]\n", gzip.compress(b"")])
@@ -295,7 +312,11 @@ JSON = st.recursive(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(JSON, max_size=5), st.sampled_from([None, 0, 1]), st.integers(1, 40))
+@given(
+    st.lists(JSON | st.text(alphabet='"\\x[', max_size=12), max_size=5),
+    st.sampled_from([None, 0, 1]),
+    st.integers(1, 40),
+)
 def test_values_are_cut_where_they_end_however_they_arrive(values, indent, size):
     data = json.dumps(values, indent=indent).encode()
     pieces = iter([data[i : i + size] for i in range(0, len(data), size)])

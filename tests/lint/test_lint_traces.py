@@ -42,7 +42,7 @@ def read(*lines: Any) -> list[Record | Unreadable]:
 
 def test_a_line_gives_prompt_reply_and_usage():
     (record,) = read(line(session="s1"))
-    assert record.prompt_ids == [1, 2, 3] and record.reply.token_ids == [4, 5]
+    assert [*record.prompt_ids] == [1, 2, 3] and [*record.reply.token_ids] == [4, 5]
     assert record.reply.message["content"] == "Hello"
     assert (record.usage.prompt_tokens, record.usage.cached_tokens) == (3, 2)
     assert (record.session, record.dialect, record.source, record.body["model"]) == ("s1", "chat", None, "m")
@@ -61,7 +61,7 @@ def test_bodies_are_read_by_the_route_that_they_were_sent_to():
     (record,) = read(line(route="/v1/messages", request=body))
     assert record.dialect == "anthropic"
     (raw,) = read(line(route="/v1/completions", request={"prompt": "Once"}, choices=[{"text": "x", "token_ids": [9]}]))
-    assert (raw.dialect, raw.body["prompt"], raw.reply.token_ids, raw.reply.message) == (
+    assert (raw.dialect, raw.body["prompt"], [*raw.reply.token_ids], raw.reply.message) == (
         "completions",
         "Once",
         [9],
@@ -95,8 +95,9 @@ def test_lines_of_traces_and_requests_may_be_mixed():
     plain = {"messages": [{"role": "user", "content": "Hi"}]}
     assert [record.line for record in read(line(), plain, line(), {"body": plain})] == [1, 2, 3, 4]
     assert [type(record) for record in read(plain, line())] == [Record, Record]
-    assert read(plain, line())[1].prompt_ids == [1, 2, 3]
-    assert [record.prompt_ids for record in read([plain, line()])] == [None, [1, 2, 3]]
+    assert [*read(plain, line())[1].prompt_ids] == [1, 2, 3]
+    first, second = read([plain, line()])
+    assert first.prompt_ids is None and [*second.prompt_ids] == [1, 2, 3]
 
 
 ANY = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=3)

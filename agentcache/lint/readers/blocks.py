@@ -5,6 +5,7 @@ Nothing here seeks, so that a pipe is as good as a file, and nothing holds more 
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -16,6 +17,7 @@ SKIPPED = 2**30
 """Bytes of a record that is too large which are passed over to get to the next one."""
 _BLOCK = 2**18
 _GZIP = b"\x1f\x8b"
+_BOM = codecs.BOM_UTF8
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
@@ -39,7 +41,8 @@ class Line(NamedTuple):
 
 
 def blocks_of(stream: BinaryIO) -> Iterator[bytes]:
-    """What ``stream`` has, unpacked if it was packed by gzip.
+    """What ``stream`` has, unpacked if it was packed by gzip, as UTF-8 if it is UTF-16 (a redirection of PowerShell), and
+    without a byte order mark.
 
     Raises:
         InputError: it is no whole gzip file; what could be unpacked has been handed out by then.
@@ -47,7 +50,17 @@ def blocks_of(stream: BinaryIO) -> Iterator[bytes]:
     """
     blocks = _read(stream)
     head, blocks = peek(blocks, len(_GZIP))
-    return _unpacked(blocks) if head.startswith(_GZIP) else blocks
+    if head.startswith(_GZIP):
+        blocks = _unpacked(blocks)
+    head, blocks = peek(blocks, len(_BOM) + 1)
+    if head.startswith(_BOM):
+        return _behind(len(_BOM), blocks)
+    # A first character below U+0100, as JSON's always is.
+    utf16 = (head[:2], head[3:4]) == (codecs.BOM_UTF16_LE, b"\0") or (head[:2], head[2:3]) == (
+        codecs.BOM_UTF16_BE,
+        b"\0",
+    )
+    return _from_utf16(blocks) if utf16 else blocks
 
 
 def peek(blocks: Iterator[bytes], size: int, until: bytes | None = None) -> tuple[bytes, Iterator[bytes]]:
@@ -97,6 +110,20 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
     read = getattr(stream, "read1", stream.read)
     while block := read(_BLOCK):
         yield block
+
+
+def _behind(count: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        if kept := block[count:]:
+            yield kept
+        count = max(0, count - len(block))
+
+
+def _from_utf16(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for block in blocks:
+        if text := decoder.decode(block):
+            yield text.encode("utf-8", "replace")
 
 
 def _unpacked(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -12,7 +12,6 @@ from agentcache.lint.readers.blocks import LIMIT, SKIPPED, InputError
 TOO_LONG = f"longer than {LIMIT // 2**20} MiB, which no request is"
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRUCTURE = re.compile(rb'["\[\]{}]')
-_IN_STRING = re.compile(rb'["\\]')
 _SCALAR_END = re.compile(rb"[ \t\r\n,:\]}]")
 _OPENING, _QUOTE, _BACKSLASH = b"[{", ord('"'), ord("\\")
 
@@ -139,12 +138,27 @@ class JsonText:
         return False
 
     def _pass_string(self) -> bool:
-        """Whether there was the quote that ends it."""
-        while (mark := self._search(_IN_STRING)) == _BACKSLASH:
-            if self._at >= len(self._held) and not self._more():
+        """Whether there was the quote that ends it.  Quotes are looked for alone: texts are full of other escapes."""
+        while True:
+            place = self._held.find(b'"', self._at)
+            end = len(self._held) if place < 0 else place
+            escaped = self._backslashes(end) % 2
+            if place >= 0:
+                self._at = place + 1
+                if not escaped:
+                    return True
+                continue
+            self._at = end - escaped  # the first half of an escape waits for the second
+            if not self._more():
+                self._at = end
                 return False
-            self._at += 1
-        return mark is not None
+
+    def _backslashes(self, end: int) -> int:
+        """How many stand right before ``end``, behind what was passed."""
+        count = 0
+        while end - count > self._at and self._held[end - count - 1] == _BACKSLASH:
+            count += 1
+        return count
 
     def _search(self, pattern: re.Pattern[bytes], min_length: int = 0) -> int | None:
         """The next byte of ``pattern``, which is passed; not one of the first ``min_length``."""

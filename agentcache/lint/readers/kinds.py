@@ -24,13 +24,16 @@ from agentcache.lint.records import Record, Unreadable
 _Reader = Callable[[Iterator[Line], str], Iterator[Record | Unreadable]]
 
 _HEAD = 2**16
-_BOM = b"\xef\xbb\xbf"
 _ARCHIVE = re.compile(rb'\s*\{\s*"log"\s*:\s*[{\r\n]')
 _GOES_ON = re.compile(rb'[{,]\s*\n\s*["}]|\[\s*\n')
 """Where a value goes on in the next line; most lines that were cut off end otherwise."""
 _UNDECIDED = 1000
 """Lines that are looked at before it is given up to tell what writes such."""
 _REQUEST = ("messages", "prompt", "input", "previous_response_id", "body", "request", "params")
+
+
+_HOPELESS = 1000
+"""Records that cannot be read, and none that can: it is something else."""
 
 
 class Kind(Enum):
@@ -73,11 +76,16 @@ def open_input(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
     Raises:
         OSError: the input cannot be read on.
     """
-    latest = 1
+    latest, unreadable, readable = 1, 0, False
     try:
         for record in _open(stream, file):
             latest = record.line
+            unreadable += isinstance(record, Unreadable)
+            readable = readable or isinstance(record, Record)
             yield record
+            if unreadable >= _HOPELESS and not readable:
+                why = f"none of the first {unreadable:,} records is a request: the rest was not read"
+                raise InputError(why, latest)  # noqa: TRY301
     except InputError as error:
         yield Unreadable(file, error.line or latest, str(error))
 
@@ -87,28 +95,13 @@ def _open(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
     suffix = PurePath(file.removesuffix(".gz")).suffix.lower()
     if suffix in PROMPT_SUFFIXES:
         return read_prompt(blocks, file)
-    head, blocks = _beginning(blocks)
+    head, blocks = peek(blocks, _HEAD, until=b"\n")
     if suffix == ".har" or _ARCHIVE.match(head):
         return read_archive(JsonText(blocks), file)
     start = head.lstrip()
     if start.startswith(b"[") or (start.startswith(b"{") and _goes_on(start)):
         return read_values(JsonText(blocks), file)
     return _read_lines(lines_of(blocks), file)
-
-
-def _beginning(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Enough to tell what it is, without a byte order mark; and all of it."""
-    head, blocks = peek(blocks, _HEAD, until=b"\n")
-    if head.startswith(_BOM):
-        blocks = _without(len(_BOM), blocks)
-    return head.removeprefix(_BOM), blocks
-
-
-def _without(count: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    for block in blocks:
-        if kept := block[count:]:
-            yield kept
-        count = max(0, count - len(block))
 
 
 def _goes_on(start: bytes) -> bool:

@@ -20,7 +20,7 @@ def read_prompt(blocks: Iterator[bytes], file: str) -> Iterator[Record | Unreada
             yield Unreadable(file, 1, f"longer than {LIMIT // 2**20} MiB, which no prompt is")
             return
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         yield Unreadable(file, line, f"not UTF-8: byte {raw[error.start]:#04x} at byte {error.start + 1} of the file")

@@ -14,6 +14,7 @@ The ids are the truth: what is matched and counted is what the model read and dr
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
@@ -66,10 +67,14 @@ def _in_namespace(body: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[
     return {**body, "cache_salt": salt} if isinstance(salt, str) else body
 
 
-def _ids(value: Any) -> list[int] | None:
-    if not isinstance(value, list) or not all(type(token) is int and 0 <= token < 2**32 for token in value):
+def _ids(value: Any) -> array[int] | None:
+    """As the array that a long prompt takes least room in."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
         return None
-    return value
+    try:
+        return array("I", value)
+    except OverflowError:
+        return None
 
 
 def _reply(choice: Any) -> Reply | None:
