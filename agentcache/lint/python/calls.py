@@ -76,8 +76,8 @@ def read_call(reader: Reader, node: ast.Call, here: Here) -> Value:
     source = reader.orders.unordered(node, here) or length(node, reader.module)
     if source is not None:
         return ((Slot(node, here.point, here.point, source),),)
-    if name in _HANDS_ON or name in _DUMPS:
-        return reader.read(node.args[0], here) if node.args else EMPTY
+    if (name in _HANDS_ON or name in _DUMPS) and node.args:
+        return reader.written_out(node.args[0], reader.read(node.args[0], here), here)
     if name in _ALL_ARGUMENTS:
         return reader.sources_only(joined(reader.part(part, here) for part in node.args), node, here)
     if name in _OF_TIME and len(node.args) > _OF_TIME[name]:

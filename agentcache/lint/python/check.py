@@ -20,7 +20,7 @@ from agentcache.lint.python.settings import setting_defects
 from agentcache.lint.python.slots import Requests, defects_of
 
 _WORTH_READING = re.compile(
-    r"""["'](?:system|developer|tool_calls|input_schema)["'] | \bSystemMessage | \bsystem_?prompt | \bmessages\s*=
+    r"""["'](?:system|developer|messages|tool_calls|input_schema)["'] | \bSystemMessage | \bsystem_?prompt | \bmessages\s*=
       | \binstructions\b | \bsystem\s*= | (?i:system_?(?:prompt|message|instruction)) | \btools\s*= | Agent\(""",
     re.VERBOSE,
 )

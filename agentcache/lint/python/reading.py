@@ -24,7 +24,7 @@ from agentcache.lint.python.names import (
 )
 from agentcache.lint.python.order import Orders
 from agentcache.lint.python.places import Definition, Point, Scope
-from agentcache.lint.python.sources import narrowed, source_of
+from agentcache.lint.python.sources import TELLING, narrowed, source_of
 from agentcache.lint.python.texts import (
     EMPTY,
     Slot,
@@ -40,7 +40,7 @@ from agentcache.lint.python.texts import (
 )
 
 _MOST_STEPS = 20_000
-_MOST_STEPS_OF_A_PROMPT = 4_000
+_MOST_STEPS_OF_A_PROMPT = 2_500
 _DEEPEST_EXPRESSION = 50
 
 
@@ -60,6 +60,7 @@ class Reader:
         self._nesting = 0
         self._known: dict[tuple[int, int, bool], tuple[Mapping[str, Bound], Value]] = {}
         self._open: set[tuple[int, int, bool]] = set()
+        self._entered: set[int] = set()
         self._start = Point(module.scopes[0], (), (), (), 0, 1)
         self._readers: dict[type[ast.AST], Callable[[Any, Here], Value]] = {
             ast.Constant: self._constant,
@@ -120,6 +121,14 @@ class Reader:
         slot = next((slot for slot in each_slot(value) if slot.source is not None), None)
         return self.unknown(node, here) if slot is None else ((replace(slot, node=node, point=here.point),),)
 
+    def written_out(self, node: ast.expr, value: Value, here: Here) -> Value:
+        """``str(tags)`` and ``{tags}`` write brackets, which sorting would change."""
+        if self.orders.unordered(node, here) is None:
+            return value
+        return tuple(
+            (replace(slot, source=replace(slot.source, wrap=None)),) for slot in each_slot(value) if slot.source
+        )
+
     def part_of(self, value: Value, node: ast.expr, here: Here) -> Value:
         """A part of something: it varies if the whole comes out of one source, and may not if it was put together."""
         slots = [text[0] for text in value if len(text) == 1]
@@ -169,7 +178,7 @@ class Reader:
     def _field(self, part: ast.expr, here: Here) -> Value:
         if not isinstance(part, ast.FormattedValue):
             return self.read(part, here)
-        value = self.part(part.value, here)
+        value = self.written_out(part.value, self.part(part.value, here), here)
         if part.format_spec is None:
             return value
         spec = "".join(
@@ -325,7 +334,7 @@ class Reader:
         if self.module.imported(node) is not None:
             return self.unknown(node, here)
         inner = self.read(node.value, here)
-        if node.attr not in _TELLING or not has_source(inner):
+        if node.attr not in TELLING or not has_source(inner):
             return self.unknown(node, here)
         return self.narrow(self.part_of(inner, node, here), node, here)
 
@@ -373,27 +382,12 @@ class Reader:
 
     def returned(self, scope: Scope, bound: dict[str, Bound], here: Here) -> Value:
         """What a call of a function of this module gives; it is evaluated where the call stands."""
-        if not scope.returns or here.too_deep:
+        if not scope.returns or here.too_deep or id(scope) in self._entered:
             return EMPTY
-        value = one_of([self.read(node, here.at(point, bound)) for node, point in scope.returns])
+        self._entered.add(id(scope))
+        try:
+            value = one_of([self.read(node, here.at(point, bound)) for node, point in scope.returns])
+        finally:
+            self._entered.discard(id(scope))
         evaluated = self._start if is_cached(scope) else here.point
         return evaluated_at(evaluated, value)
-
-
-_TELLING = {
-    "hex",
-    "int",
-    "stdout",
-    "stderr",
-    "name",
-    "parent",
-    "stem",
-    "urn",
-    "node",
-    "year",
-    "month",
-    "day",
-    "hour",
-    "time",
-    "release",
-}

@@ -137,6 +137,15 @@ _PERSONAL = {
 """Variables of the environment that tell of the machine or its user; others are settings of the program."""
 
 
+TELLING = frozenset(
+    (
+        *("hex", "int", "stdout", "stderr", "name", "parent", "stem", "urn", "node"),
+        *("year", "month", "day", "hour", "time", "release"),
+    )
+)
+"""Attributes of what a source gives that vary as it does."""
+
+
 def source_of(node: ast.expr, module: Module) -> Source | None:
     """What ``node`` itself reads that varies; what its arguments read is not looked at."""
     if isinstance(node, ast.Call):
