@@ -119,7 +119,7 @@ class _Fixing:
 
     def _written(self, file: str, original: Original | None, mended: MendedRecords) -> str | None:
         """Write or show a mended file; the reason when it could not be."""
-        lines = sorted(mended.chains[file])
+        lines = sorted(mended.plan.chains[file])
         if original is None:
             self.diffs.append(records_diff(file, self.files[file], mended.copies[file], lines))
         else:
@@ -132,19 +132,21 @@ class _Fixing:
 
     def _tell(self, told: _Told, mended: MendedRecords, unwritable: Mapping[str, str]) -> None:
         """What became of each finding."""
-        done: dict[int, list[Repair]] = {}
-        for file, lines in mended.chains.items():
-            for repair in (repair for chain in lines.values() for repair in chain if file not in unwritable):
-                done.setdefault(id(repair.defect), []).append(repair)
+        made: dict[int, int] = {}
+        for file, lines in mended.plan.chains.items():
+            for repair in (repair for chain in lines.values() for repair in chain if file in self.changed):
+                made[id(repair.defect)] = made.get(id(repair.defect), 0) + 1
         for finding, defects in told:
-            made = [repair for defect in defects for repair in done.get(id(defect), ())]
-            if made:
-                self.fixed.append(Fixed(finding, len(made), sum(repair.lost for repair in made)))
+            names = [id(defect) for defect in defects]
+            if records := sum(made.get(name, 0) for name in names):
+                tokens = sum(mended.recovered.get(name, 0) for name in names)
+                self.fixed.append(Fixed(finding, records, tokens))
             else:
                 self.refused.append(Refused(finding, self._obstacle(defects, mended, unwritable)))
 
     def _obstacle(self, defects: Sequence[Defect], mended: MendedRecords, unwritable: Mapping[str, str]) -> str:
-        reasons = [mended.hindered[id(defect)] for defect in defects if id(defect) in mended.hindered]
+        hindered = mended.plan.hindered
+        reasons = [hindered[id(defect)] for defect in defects if id(defect) in hindered]
         reasons += [reason for defect in defects for reason in defect.hindered]
         reasons += [unwritable[defect.file] for defect in defects if defect.file in unwritable]
         return reasons[0] if reasons else "nothing is reused behind another defect before it, which stays"
