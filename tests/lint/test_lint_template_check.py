@@ -127,6 +127,13 @@ def test_a_refusal_is_no_break(check):
     assert (row.outcome, row.note) == (Outcome.REFUSED, "system text comes first") and report.keeps
 
 
+def test_a_template_without_system_text_is_tried_without(check):
+    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no system text') }}{% endif %}" + PLAIN
+    found = outcomes(check(refusing))
+    assert found["system text"] is Outcome.REFUSED and found["tool calls (no system text)"] is Outcome.YES
+    assert "tool calls" not in found
+
+
 def test_a_template_that_refuses_everything_is_an_error(check, tokenizer):
     source = "{% for message in messages %}{{ raise_exception('no') }}{% endfor %}"
     with pytest.raises(AgentCacheError, match="refuses every conversation: no"):

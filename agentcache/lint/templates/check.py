@@ -128,7 +128,7 @@ class _Check:
         """What of a conversation the template knows nothing of, so that it is written as plain text."""
         shapes = self._survey.writer(conversation).shapes
         if conversation.tools and not shapes.knows_tools:
-            return "tools are written into the system text"
+            return f"tools are written into the {'system text' if shapes.knows_system else 'first message'}"
         if any("tool_calls" in message for message in conversation.messages) and shapes.call_shape is None:
             return "calls are written as text"
         return ""

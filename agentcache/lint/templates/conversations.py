@@ -50,6 +50,11 @@ class Conversation:
             for call in message.get("tool_calls", ()):
                 yield from call["function"]["arguments"].values()
 
+    def without_system(self) -> Conversation:
+        """The same for templates that take no system text."""
+        said = tuple(message for message in self.messages if message["role"] != "system")
+        return replace(self, title=f"{self.title} (no system text)", messages=said)
+
     def with_reasoning_as(self, key: str | None) -> Conversation:
         """The same with its reasoning under ``key``; ``None``: written into the content, between ``<think>`` marks."""
         return replace(self, messages=tuple(_carried(message, key) for message in self.messages), carrier=key or INLINE)

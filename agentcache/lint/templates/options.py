@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import nodes
 
 from agentcache.errors import ChatTemplateError
-from agentcache.lint.templates.conversations import SYSTEM
+from agentcache.lint.templates.conversations import PLAIN, SYSTEM
 from agentcache.lint.templates.writer import Options, Writer
 
 _GIVEN = frozenset(
@@ -110,15 +110,14 @@ class Thinking:
 
     def _opening(self, options: Options) -> str | None:
         """What stands behind the words of a user; a template may write it whether it is told to open a reply or not."""
-        try:
-            text = self._writer.prompt(SYSTEM, _ASKED, options)
-        except ChatTemplateError:
-            return None
-        return text.rpartition(SYSTEM.messages[_ASKED - 1]["content"])[2]
-
-
-_ASKED = 2
-"""Messages up to the first question."""
+        for conversation in (SYSTEM, PLAIN):
+            asks = next(count for count, said in enumerate(conversation.messages, 1) if said["role"] == "user")
+            try:
+                text = self._writer.prompt(conversation, asks, options)
+            except ChatTemplateError:
+                continue
+            return text.rpartition(conversation.messages[asks - 1]["content"])[2]
+        return None
 
 
 def _speaks_of_thinking(name: str) -> bool:

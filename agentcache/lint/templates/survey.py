@@ -9,9 +9,11 @@ from typing import Any
 
 from agentcache.errors import ChatTemplateError
 from agentcache.lint.templates.conversations import (
+    LATE_SYSTEM,
     REASONED,
     REASONING_KEYS,
     ROUNDS,
+    SYSTEM,
     UNREASONED,
     Conversation,
 )
@@ -53,10 +55,15 @@ class Survey:
         return inline if self._drops_thoughts(inline[0]) else ()
 
     def course(self, conversation: Conversation, options: Options) -> Course:
-        """What came of ``conversation``; worked out once."""
+        """What came of ``conversation``, without its system text where the template takes none; worked out once."""
         key = (conversation.title, conversation.carrier, json.dumps(options, sort_keys=True))
         if key not in self._courses:
-            self._courses[key] = follow(self.writer(conversation), conversation, options)
+            course = follow(self.writer(conversation), conversation, options)
+            if course.refused is not None and conversation not in (SYSTEM, LATE_SYSTEM):
+                bare = conversation.without_system()
+                without = follow(self.writer(bare), bare, options)
+                course = course if without.refused is not None else without
+            self._courses[key] = course
         return self._courses[key]
 
     def prompt_courses(self) -> list[Course]:
