@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -420,21 +421,56 @@ def test_a_reply_that_nothing_follows_does_not_hold_back_the_others():
     assert sum(1 for _ in lines) > 1500
 
 
-def test_a_conversation_that_only_grows_has_no_findings(tmp_path: Path, tokenizer_folder: Path, capsys: Any) -> None:
+def work(chat: Transcript, name: str, turns: int, **fields: Any) -> None:
+    """Turns of two parallel calls each, and a last word."""
+    words = random.Random(name)
+
+    def many(count: int) -> str:
+        return " ".join(words.choice(WORDS) for _ in range(count))
+
+    for turn in range(turns):
+        (said_first,) = chat.reply(f"{name}_{turn}", text(many(30)), **fields)
+        (one,) = chat.reply(f"{name}_{turn}", call(f"{name}{turn}a", more=many(10)), parent=said_first, **fields)
+        (two,) = chat.reply(f"{name}_{turn}", call(f"{name}{turn}b", more=many(10)), parent=one, **fields)
+        chat.result(f"toolu_{name}{turn}a", many(60), parent=one, **fields)
+        chat.result(f"toolu_{name}{turn}b", many(60), parent=two, **fields)
+    chat.reply(f"{name}_end", text("Done: " + many(20)), **fields)
+
+
+WORDS = ("build", "test", "run", "error", "fix", "patch", "module", "import", "class", "value", "node", "file", "read")
+
+
+def test_a_session_with_all_that_is_usual_has_no_findings(tmp_path: Path, tokenizer_folder: Path, capsys: Any) -> None:
     from agentcache.lint.cli import main
 
     chat = Transcript()
-    chat.user("What is in the folder? " + "Please look at everything. " * 20)
-    for number in range(6):
-        (one,) = chat.reply(f"msg_{number}", call(f"{number}a"))
-        (two,) = chat.reply(f"msg_{number}", call(f"{number}b"), parent=one)
-        chat.result(f"toolu_{number}a", f"file {number} " * 20, parent=one)
-        chat.result(f"toolu_{number}b", f"other {number} " * 20, parent=two)
-    chat.reply("msg_end", text("All seen."))
+    chat.user("<system-reminder>" + "Be careful. " * 30 + "</system-reminder>", isMeta=True)
+    chat.user("Please look at everything in the folder.")
+    work(chat, "start", 5)
+    end = chat.last
+    chat.user("Now the left side.")
+    work(chat, "left", 3)
+    chat.user("No, the right side.", parent=end)
+    work(chat, "right", 3)
+    last = chat.last
+    for agent, task in (("a1", "Find where it is read. "), ("a2", "Which tests fail, and why? ")):
+        chat.user(task * 5, parent=None, isSidechain=True, agentId=agent)
+        work(chat, agent, 3, isSidechain=True, agentId=agent)
+    chat.last = last
+    kept = [chat.user("One more thing."), *chat.reply("kept", text("Sure."))]
+    metadata = {"preservedMessages": {"anchorUuid": "summary", "uuids": kept}}
+    chat.add("system", subtype="compact_boundary", parent=None, uuid="boundary", compactMetadata=metadata)
+    chat.user("This session is being continued. " * 10, isCompactSummary=True, uuid="summary")
+    chat.user("Go on.")
+    work(chat, "after", 4)
     path = tmp_path / "session.jsonl"
     path.write_bytes(chat.data)
-    code = main([str(path), "--tokenizer", str(tokenizer_folder), "--output-format", "json", "--ignore", "AC5"])
-    assert (code, json.loads(capsys.readouterr().out)) == (0, [])
+    code = main(
+        [str(path), "--tokenizer", str(tokenizer_folder), "--output-format", "json", "--statistics", "--ignore", "AC5"]
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["findings"]) == (0, [])
+    assert (told["statistics"]["requests"], told["statistics"]["sessions"]) == (28, 3)
 
 
 LINE = st.fixed_dictionaries(
