@@ -188,21 +188,26 @@ def similar(was: Message, now: Message) -> bool:
         return False
     if was.get("tool_call_id") is not None or was.get("tool_calls"):
         return was.get("tool_call_id") == now.get("tool_call_id") and _call_names(was) == _call_names(now)
-    mine, theirs = was["content"].split(), now["content"].split()
-    if not mine or not theirs:
+    mine, theirs = set(was["content"].split()), set(now["content"].split())
+    if 4 * len(mine & theirs) >= 3 * max(len(mine), len(theirs), 1):
+        return True
+    if was["role"] == "assistant":  # two replies to one question begin and end alike often enough
         return False
-    common = len(set(mine) & set(theirs))
-    if was["role"] == "assistant":  # two replies to one question have words in common as well
-        return 4 * common >= 3 * max(len(set(mine)), len(set(theirs)))
-    return 2 * common >= min(len(set(mine)), len(set(theirs)))
+    head, tail = _edges(was["content"], now["content"])
+    return 2 * (head + tail) >= min(len(was["content"]), len(now["content"])) > 0
 
 
 def _ends_alike(was: str, now: str) -> bool:
     """What stands behind the difference comes again."""
-    start = common_length(was, now)
-    room = min(len(was), len(now)) - start
-    tail = common_length(was[::-1][:room], now[::-1][:room])
+    _, tail = _edges(was, now)
     return tail >= _SOME or 2 * tail >= min(len(was), len(now))
+
+
+def _edges(was: str, now: str) -> tuple[int, int]:
+    """Characters that both begin with, and that both end with behind that."""
+    head = common_length(was, now)
+    room = min(len(was), len(now)) - head
+    return head, common_length(was[::-1][:room], now[::-1][:room])
 
 
 def _call_names(message: Message) -> list[str]:
