@@ -72,6 +72,16 @@ TWINS = [
         clean=growing(said=lambda k, turn: f"{QUESTIONS[k]}\n\nCurrent time: {SECONDS[k]}", turns=4, session="a"),
         path="messages[1].content",
     ),
+    *(
+        Twin(
+            "AC101",
+            f"stamp dropped from a conversation without a name, {turns} turns",
+            failing=growing(said=lambda k, turn: (f"[{SECONDS[k]}] " if k == turn else "") + QUESTIONS[k], turns=turns),
+            clean=growing(said=stamped, turns=turns),
+            path="messages[1].content",
+        )
+        for turns in (2, 4)
+    ),
     Twin(
         "AC101",
         "all messages are stamped anew each turn",

@@ -116,6 +116,18 @@ TWINS = [
     ),
     Twin(
         "AC103",
+        "words behind a label",
+        failing=apart([f'{{"lang": "{lang}", "rules": "{RULES}"}}' for lang in ("de", "fr", "it")]),
+        clean=apart([f'{{"rules": "{RULES}", "lang": "{lang}"}}' for lang in ("de", "fr", "it")]),
+    ),
+    Twin(
+        "AC103",
+        "a word that was edited between two deployments",
+        failing=apart([f"Shop: {name}. {RULES}" for name in ("Graz", "Linz")]),
+        clean=apart([f"{RULES}{word} use tabs. {MORE_RULES}" for word in ("Never", "Always", "Rarely")]),
+    ),
+    Twin(
+        "AC103",
         "the same question of two users",
         failing=apart([f"You help {name}. {RULES}" for name in NAMES], [QUESTIONS[0]] * 4),
         clean=apart([f"{RULES}You help {name}." for name in NAMES], [QUESTIONS[0]] * 4),

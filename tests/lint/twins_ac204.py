@@ -48,6 +48,13 @@ TWINS = [
     ),
     Twin(
         "AC204",
+        "messages are stripped in a conversation without a name",
+        failing=growing(said=lambda k, turn: QUESTIONS[k] + ("\n\n" if k == turn else ""), turns=2),
+        clean=growing(said=lambda k, turn: f"{QUESTIONS[k]}\n\n", turns=2),
+        path="messages[1].content",
+    ),
+    Twin(
+        "AC204",
         "trailing blank of a tool",
         failing=with_tools(growing(), lambda turn: [tool(description="Translates a text." + " " * (turn % 2))]),
         clean=with_tools(growing(), lambda turn: [tool(description="Translates a text. ")]),

@@ -50,7 +50,7 @@ def _explain_replay(parting: Parting) -> Cause | None:
     if replay is None or replay.granularity is None:
         return None
     message = f"a time to {replay.granularity.words} {replay.verb} when a {replay.role} message is sent again"
-    return replay.cause(parting, _severity(replay.granularity), message, _REPLAY_HELP)
+    return replay.cause(_severity(replay.granularity), message, _REPLAY_HELP)
 
 
 def inspect(prompt: Prompt) -> Iterator[Observation]:

@@ -56,7 +56,7 @@ def _explain_replay(parting: Parting) -> Cause | None:
     if replay is None:
         return None
     message = f"an id {replay.verb} when a {replay.role} message is sent again"
-    return replay.cause(parting, "error", message, "send old messages again as they were sent, each with its own id")
+    return replay.cause("error", message, "send old messages again as they were sent, each with its own id")
 
 
 def inspect(prompt: Prompt) -> Iterator[Observation]:

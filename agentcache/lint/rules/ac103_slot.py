@@ -44,9 +44,7 @@ def _explain_replay(parting: Parting) -> Cause | None:
     if replay is None:
         return None
     message = f"a number {replay.verb} when a {replay.role} message is sent again"
-    return replay.cause(
-        parting, "error", message, "send old messages again as they were sent, with the number that they had"
-    )
+    return replay.cause("error", message, "send old messages again as they were sent, with the number that they had")
 
 
 RULE = Rule(

@@ -15,7 +15,7 @@ def explain(parting: Parting) -> Cause | None:
         return None
     before, after = found.excerpts()
     return Cause(
-        place=(found.keys, parting.session if found.replayed else None),
+        place=found.place,
         edit=BodyEdit(found.body, found.keys),
         char=found.char,
         severity="warning",

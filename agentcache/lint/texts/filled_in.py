@@ -24,6 +24,9 @@ _PHRASE = 3
 _VALUE = re.compile(r"[\d_@/\\]|\w\.\w|^[0-9a-f]{5,}$")
 """What is a value rather than a word of a sentence has digits or signs."""
 _NAME = re.compile(r"[A-Z]\S*(?: \S+)?$")
+_WORD = re.compile(r"[\w-]+$")
+_LABEL = re.compile(r"\w[\])\"']?[ \t]?[:=][ \t]*[\"'`]?$")
+"""``user: anna``, ``"lang": "de"``, ``role=planner``"""
 _SENTENCE = re.compile(r"(?:^|[.!?\n])[\s\"'*#>-]*$")
 
 
@@ -59,8 +62,11 @@ def are_values(spot: Spot, span: Span) -> bool:
         return False
     if all(_VALUE.search(part) for part in parts) or _are_phrases(*parts):
         return True
+    label = spot.after[max(0, span.start - 24) : span.start]
+    if _LABEL.search(label) and all(map(_WORD.match, parts)):
+        return True
     # The first word of a sentence has a capital letter without being a name.
-    return all(map(_NAME.match, parts)) and not _SENTENCE.search(spot.after[max(0, span.start - 8) : span.start])
+    return all(map(_NAME.match, parts)) and not _SENTENCE.search(label[-8:])
 
 
 def _are_phrases(was: str, now: str) -> bool:

@@ -15,7 +15,7 @@ from agentcache.lint.records import Body, Keys
 from agentcache.lint.rules.base import BodyEdit, Cause
 from agentcache.lint.texts.forms import find_ids, id_at, is_of_one_run, mask_slots, time_at
 from agentcache.lint.texts.spans import common_suffix
-from agentcache.lint.texts.spots import first_said, shown
+from agentcache.lint.texts.spots import first_said, follows, shown
 from agentcache.lint.texts.stamps import reads_as_now
 from agentcache.lint.times import Granularity, find_times
 
@@ -48,10 +48,10 @@ class Replay:
     body: Body
     granularity: Granularity | None = None
 
-    def cause(self, parting: Parting, severity: Severity, message: str, help: str) -> Cause:
+    def cause(self, severity: Severity, message: str, help: str) -> Cause:
         start, tail = self.at, common_suffix(self.before[self.at :], self.after[self.at :])
         return Cause(
-            place=("replay", parting.session, self.role, self.kind),
+            place=("replay", self.role, self.kind),
             edit=BodyEdit(self.body, self.keys),
             char=self.at,
             severity=severity,
@@ -69,7 +69,7 @@ class Replay:
 
 def find_replay(parting: Parting, kind: Kind) -> Replay | None:
     """The first message in which they part, when it is the same but for something of ``kind``."""
-    if parting.session is None:
+    if not follows(parting):
         return None
     aligned = parting.alignment
     if aligned.appends_only or aligned.gone != aligned.new or aligned.at < first_said(parting.later):

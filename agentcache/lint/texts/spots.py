@@ -184,6 +184,24 @@ def find_spot(parting: Parting, *, opening: bool = False) -> Spot | None:
     return spot
 
 
+def follows(parting: Parting) -> bool:
+    """The later request is a turn of the conversation that the earlier one belongs to, as far as can be seen.
+
+    A conversation that nobody names is not known again when its only message is sent in another way than before: then the
+    reply that stands behind that message tells::
+
+        earlier:  [ system ][ [10:30] Why is it so? ]
+        later:    [ system ][ Why is it so?         ][ reply ][ [10:31] And then? ]
+    """
+    if parting.session is not None:
+        return True
+    mine, theirs = parting.earlier.record, parting.later.record
+    if mine.session is not None or theirs.session is not None or mine.scope != theirs.scope:
+        return False
+    at, later = len(parting.earlier.messages) - 1, parting.later.messages
+    return parting.alignment.at == at and len(later) > at + 1 and later[at + 1]["role"] == "assistant"
+
+
 def is_head(prompt: Prompt, leaf: Leaf) -> bool:
     """Tools, and what the system says before anything else is said."""
     if leaf.role not in SHARED_ROLES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from agentcache.lint.prompt import SHARED_ROLES, Prompt
 from agentcache.lint.records import Body, Keys
 from agentcache.lint.structure.conversations import renders_further
 from agentcache.lint.texts.spans import MIN_SHARED
-from agentcache.lint.texts.spots import first_said
+from agentcache.lint.texts.spots import first_said, follows
 
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\/")
@@ -51,9 +51,10 @@ class Rewritten:
     count: int
 
     @property
-    def replayed(self) -> bool:
-        """It is a message of a conversation, rather than system text or tools."""
-        return self.role not in SHARED_ROLES and self.role != "prompt"
+    def place(self) -> Hashable:
+        """Equal for the same defect in other requests: by place in system text and tools, by role in a conversation."""
+        replayed = self.role not in SHARED_ROLES and self.role != "prompt"
+        return ("replayed", self.role) if replayed else self.keys
 
     @property
     def owner(self) -> str:
@@ -158,7 +159,7 @@ def _is_read_again(parting: Parting, keys: Keys, role: str, rest: str, length: i
     words = len(rest.strip())
     if words >= MIN_SHARED or 2 * words >= length:
         return True
-    if parting.session is None:
+    if not follows(parting):
         return False
     aligned = parting.alignment
     grown = len(parting.later.messages) > len(parting.earlier.messages)
@@ -167,7 +168,7 @@ def _is_read_again(parting: Parting, keys: Keys, role: str, rest: str, length: i
 
 def _is_replayed(parting: Parting, index: int | None) -> bool:
     """It was said before in this session, and more was said since."""
-    if parting.session is None or index is None:
+    if index is None or not follows(parting):
         return False
     return index < min(len(parting.earlier.messages), len(parting.later.messages) - (0 if parting.replay else 1))
 
