@@ -14,7 +14,7 @@ from agentcache.lint.command.options import parser
 from agentcache.lint.command.run import lint_command
 from agentcache.lint.command.shown import show_settings
 from agentcache.lint.command.sieve import CLEAN, ERROR
-from agentcache.lint.command.writing import discard_output, note
+from agentcache.lint.command.writing import discard_output, escape_what_cannot_be_spelled, note
 
 _INTERRUPTED = 130
 
@@ -31,6 +31,7 @@ def main(argv: list[str]) -> int:
     if sys.stdout is None:
         note("error: standard output is closed")
         return ERROR
+    escape_what_cannot_be_spelled()
     try:
         return _dispatch(argv)
     except SystemExit as stop:  # argparse

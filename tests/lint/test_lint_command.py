@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from lint_workloads import INSTRUCTIONS, STAMPS, chat, write_jsonl
 from rich.console import Console
 
-from agentcache.lint.outputs import rule_pages
 from agentcache.lint.cli import main
+from agentcache.lint.command.progress import Meter
 from agentcache.lint.finding import Finding
+from agentcache.lint.outputs import rule_pages
 from agentcache.lint.rules import RULES, select_rules
 
 CLEAN = chat(lambda turn: INSTRUCTIONS)
@@ -43,15 +48,15 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("name", "code"), [("clean", 0), ("empty", 0), ("clock", 1), ("broken", 2)])
-def test_exit_codes_of_the_command(files, tokenizer_folder, name, code):
-    run = command(files[name], "--tokenizer", str(tokenizer_folder))
-    assert run.returncode == code, run
-    assert b"Traceback" not in run.stdout + run.stderr
+def test_exit_codes_of_the_command(capsys, files, tokenizer_folder, name, code):
+    assert run_main(capsys, files[name], "--tokenizer", str(tokenizer_folder))[0] == code
 
 
 def test_a_broken_line_is_named_with_its_file(files, tokenizer_folder):
     run = command(files["broken"], "--tokenizer", str(tokenizer_folder), "--output-format", "concise")
+    assert run.returncode == 2
     assert f"{files['broken']}:3: AC903" in run.stdout.decode()
+    assert b"Traceback" not in run.stdout + run.stderr
 
 
 def test_standard_input(tokenizer_folder):
@@ -233,6 +238,165 @@ def test_colours_are_for_terminals():
     screen = io.StringIO()
     rule_pages.write_rule(RULES[0], Console(file=screen, force_terminal=True, color_system="standard"))
     assert "\x1b[" in screen.getvalue()
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_nothing_to_lint_is_said(capsys, tmp_path, folder):
+    code, out, err = run_main(capsys, str(tmp_path if folder else tmp_path / "missing.jsonl"))
+    assert (code, out) == (0 if folder else 2, "Nothing was linted.\n")
+    assert ("cannot be read" in err) is not folder
+
+
+def test_sources_need_no_tokenizer(capsys, tmp_path):
+    source = tmp_path / "agent.py"
+    source.write_text("x = 1\n", "utf-8")
+    code, out, _ = run_main(capsys, str(source), "--tokenizer", "/nowhere/at/all")
+    assert (code, out) == (0, "No findings in 1 source file.\n")
+
+
+def test_a_tokenizer_that_is_none_is_an_error(capsys, files):
+    code, _, err = run_main(capsys, files["clean"], "--tokenizer", "/nowhere/at/all")
+    assert code == 2
+    assert "--tokenizer /nowhere/at/all" in err
+
+
+def test_quiet_leaves_findings_and_errors(capsys, files, tokenizer_folder):
+    flags = ("--tokenizer", str(tokenizer_folder), "--quiet", "--output-format", "concise")
+    assert run_main(capsys, files["clean"], *flags) == (0, "", "")
+    code, out, err = run_main(capsys, files["clock"], "/nowhere.jsonl", *flags)
+    assert (code, len(out.splitlines())) == (2, 1)
+    assert err == "error: /nowhere.jsonl: cannot be read: No such file or directory\n"
+
+
+def test_several_page_sizes_are_compared(capsys, files, tokenizer_folder):
+    flags = ("--tokenizer", str(tokenizer_folder), "--page-size", "16,64")
+    _, out, _ = run_main(capsys, files["clean"], *flags)
+    rows = [line.split() for line in out.splitlines()[-2:]]
+    assert [row[0] for row in rows] == ["16", "64"]
+    _, out, _ = run_main(capsys, files["clean"], *flags, "--statistics", "--output-format", "json")
+    sizes = json.loads(out)["statistics"]["page_sizes"]
+    assert [f"{each['cached_tokens']:,}" for each in sizes] == [row[1] for row in rows]
+    assert all(each["whole_page_tokens"] % each["page_size"] == 0 for each in sizes)
+    assert all(each["whole_page_tokens"] <= each["cached_tokens"] for each in sizes)
+
+
+def test_progress_is_for_terminals_unless_it_is_asked_for(capsys, files, tokenizer_folder):
+    flags = ("--tokenizer", str(tokenizer_folder))
+    assert run_main(capsys, files["clock"], *flags)[2] == ""
+    assert run_main(capsys, files["clock"], *flags, "--no-progress")[2] == ""
+
+
+def test_how_far_a_long_run_is(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    screen, log = io.StringIO(), io.StringIO()
+    shown = Meter(Console(file=screen, force_terminal=True, width=100), None, 4000)
+    lines = Meter(Console(file=log), True, None)
+    hidden = Meter(Console(file=log), False, 4000)
+    for meter in (shown, lines, hidden):
+        with meter.reading(io.BytesIO(b"x" * 4000), "a\x1b.jsonl") as stream:
+            while stream.read1(1000):
+                now[0] += 6.0
+                meter.request()
+        meter.close()
+    assert "a?.jsonl" in screen.getvalue() and "requests" in screen.getvalue()
+    first = log.getvalue().splitlines()[0]
+    assert re.fullmatch(r"[\d,]+ bytes read, \d requests, \d+/s", first)
+    assert len(log.getvalue().splitlines()) <= 3
+
+
+# -- what can go wrong around it ---------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_has_seen_enough_changes_no_exit_code(files, tokenizer_folder):
+    run = f"{sys.executable} -m agentcache lint {files['clock']} --tokenizer {tokenizer_folder} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", run], capture_output=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == (b"1\n", b"")
+
+
+@pytest.mark.parametrize("flags", [(), ("--output-file", "/dev/full")])
+def test_a_full_disk_is_an_error_in_one_line(files, tokenizer_folder, flags):
+    run = [sys.executable, "-m", "agentcache", "lint", files["clock"], "--tokenizer", str(tokenizer_folder), *flags]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and b"No space left" in done.stderr
+
+
+def test_an_interrupt_is_one_line_and_130(tmp_path, tokenizer_folder):
+    pipe = tmp_path / "requests.jsonl"
+    os.mkfifo(pipe)
+    run = [sys.executable, "-m", "agentcache", "lint", str(pipe), "--tokenizer", str(tokenizer_folder)]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process, pipe.open("wb"):
+        process.send_signal(signal.SIGINT)  # the pipe could be opened, so it is being read
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_streams_are_no_traceback(tokenizer_folder, tmp_path, closed):
+    run = f"{sys.executable} -m agentcache lint - --tokenizer {tokenizer_folder} </dev/null 2>{tmp_path}/err {closed}"
+    done = subprocess.run(["bash", "-c", run], capture_output=True, timeout=120, check=False)
+    assert done.returncode == (0 if closed == "2>&-" else 2)
+    assert b"Traceback" not in done.stdout + done.stderr + (tmp_path / "err").read_bytes()
+
+
+@pytest.mark.parametrize("arguments", [("rule", "--output-format", "markdown"), ("FILE",)])
+def test_a_terminal_without_unicode_gets_escapes(files, tokenizer_folder, arguments):
+    arguments = tuple(files["clock"] if word == "FILE" else word for word in arguments)
+    flags = ("--tokenizer", str(tokenizer_folder)) if arguments[0] != "rule" else ()
+    run = [sys.executable, "-m", "agentcache", "lint", *arguments, *flags]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(run, capture_output=True, timeout=120, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (1 if flags else 0, b"")
+    done.stdout.decode("ascii")
+
+
+@pytest.mark.parametrize("style", ["full", "concise", "json", "jsonl", "sarif", "github", "junit"])
+def test_names_of_files_can_be_odd(capsys, tmp_path, tokenizer_folder, style):
+    for name in ("a\x1b[2J.jsonl", "ü.jsonl", "a b.jsonl", "\udcff.jsonl"):
+        file = write_jsonl(tmp_path / name, CLOCK)
+        code, out, err = run_main(capsys, str(file), "--tokenizer", str(tokenizer_folder), "--output-format", style)
+        assert (code, err) == (1, "")
+        assert "\x1b" not in out and "AC101" in out
+        out.encode("utf-8")
+
+
+# -- hooks ------------------------------------------------------------------------------------------------------------
+
+HOOKS = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text("utf-8"))
+
+
+def test_hooks_are_as_pre_commit_wants_them():
+    assert [hook["id"] for hook in HOOKS] == ["agentcache-lint", "agentcache-lint-template"]
+    for hook in HOOKS:
+        assert {"id", "name", "entry", "language", "files"} <= set(hook)
+        assert (hook["language"], hook["require_serial"]) == ("python", True)
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_hooks_run_on_changed_files(monkeypatch, capsys, tmp_path, tokenizer_folder, hook):
+    """Entry, then the names of changed files that match, in the folder of the repository."""
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text(
+        f'[tool.agentcache.lint]\ntokenizer = "{tokenizer_folder}"\nexclude = ["gen/"]\n', "utf-8"
+    )
+    Path("gen").mkdir()
+    write_jsonl(Path("gen/clock.jsonl"), CLOCK)
+    Path("rows.jsonl").write_text('{"x": 1}\n', "utf-8")
+    Path("agent.py").write_text("x = 1\n", "utf-8")
+    plain = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    Path("chat.jinja").write_text(plain, "utf-8")
+    changed = ["gen/clock.jsonl", "rows.jsonl", "agent.py", "chat.jinja", "README.md"]
+    entry = shlex.split(hook["entry"])
+    assert entry[:2] == ["agentcache", "lint"]
+    names = [name for name in changed if re.search(hook["files"], name)]
+    assert run_main(capsys, *entry[2:], *names)[0] == 0
+    Path("chat.jinja").write_text("{{ strftime_now('%H:%M') }}" + plain, "utf-8")
+    assert run_main(capsys, *entry[2:], *names)[0] == 1
+
+
+# -- the manual -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

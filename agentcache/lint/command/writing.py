@@ -38,6 +38,13 @@ def console_of(out: TextIO, color: bool | None) -> Console:
     )
 
 
+def escape_what_cannot_be_spelled() -> None:
+    """Characters that the terminal's encoding has not are escaped, and no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def note(sentence: str) -> None:
     """One line on standard error; what names and prompts say cannot command the terminal."""
     if sys.stderr is not None:
@@ -99,8 +106,6 @@ def _write(outcome: Outcome, choices: Choices, out: TextIO, *, color: bool | Non
 def _output(file: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that is there whole or not at all."""
     if file is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # what it cannot spell is escaped, not an error
-            sys.stdout.reconfigure(errors="backslashreplace")
         yield sys.stdout
         return
     try:

@@ -171,6 +171,9 @@ def _cut(text: str, start: int, end: int) -> str:
 
 def _write_summary(outcome: Outcome, console: Console) -> None:
     report = outcome.report
+    if not outcome.files and not report.count:
+        _print(console, Text("Nothing was linted."))
+        return
     texts = [file for file in outcome.files if is_text(file)]
     parts = (
         [f"{count(report.count, 'request')} of {count(report.sessions, 'session')}"]
