@@ -12,7 +12,6 @@ from agentcache.lint.readers import read_records
 from agentcache.lint.records import Record, Unreadable
 
 GOOD = {"messages": [{"role": "user", "content": "Hi"}]}
-LONG = "Be a good helper. Read the file before you change it, and run the tests after each change that you make."
 RULES = "Be a good helper. Read a file before you change it, and run the tests after each change."
 
 
