@@ -85,10 +85,9 @@ def _reply(choice: Any) -> Reply | None:
 
 
 def _usage(value: Any) -> Usage | None:
-    if not isinstance(value, Mapping):
-        return None
-    details = value.get("prompt_tokens_details")
-    return Usage(_count(value, "prompt_tokens"), _count(details, "cached_tokens"))
+    """``None`` of a request that was cut: what it found in the cache was never told, and nobody forgot to record it."""
+    cached = _count(value.get("prompt_tokens_details"), "cached_tokens") if isinstance(value, Mapping) else None
+    return None if cached is None else Usage(_count(value, "prompt_tokens"), cached)
 
 
 def _count(value: Any, name: str) -> int | None:
