@@ -399,6 +399,8 @@ def joined(before: str, after: str) -> list[Any]:
 def test_a_piece_of_a_joined_text_is_changed_in_its_own_string():
     (change,) = joined("Be brief.\n\nBe  kind.", "Be brief.\n\nBe kind.")
     assert change.keys == ("system", 1, "text")
+    (change,) = joined("Be brief. \n\nBe kind.", "Be brief.\n\nBe kind.")
+    assert (change.keys, change.start, change.end) == (("system", 0, "text"), 9, 10)
     with pytest.raises(NotExactError):
         joined("Be brief.\n\nBe kind.", "Be short.\n\nBe nice.")
 

@@ -96,14 +96,15 @@ def _native_json(change: TextChange, old: str, there: Any, keys: Keys) -> Iterat
 
 def _native_piece(change: TextChange, old: str, places: Places, source: Any) -> TextChange:
     """A change inside one of the strings that the body's was joined from."""
-    first, last = places.find(change.keys, change.start), places.find(change.keys, change.end)
+    first = places.find(change.keys, change.start)
+    last = places.find(change.keys, max(change.start, change.end - 1))  # just behind it another piece may begin
     keys = keys_of(first.path, source)
     if first.path != last.path or first.char is None or last.char is None or keys is None:
         raise NotExactError("the file has this text in several pieces")
-    there = at(source, keys)
-    if not isinstance(there, str) or there[first.char : last.char] != old[change.start : change.end]:
+    there, end = at(source, keys), last.char + (change.end > change.start)
+    if not isinstance(there, str) or there[first.char : end] != old[change.start : change.end]:
         raise NotExactError("the file has this text in another form")
-    return TextChange(keys, first.char, last.char, change.content)
+    return TextChange(keys, first.char, end, change.content)
 
 
 def keys_of(path: str, value: Any) -> Keys | None:
