@@ -84,6 +84,31 @@ def test_stamps_that_are_not_replayed_are_one_finding_with_the_loss_of_all_turns
     assert finding["tokens_lost"] == lost(tokenizer_folder, defective, sound)
 
 
+def test_a_slot_is_one_finding_in_the_conversations_of_all_users(lint):
+    """Lower-case names are not told from words, so the conversations are not compared with each other."""
+    bodies = [
+        body
+        for name in ("anna", "bert", "chloe")
+        for body in growing(
+            lambda turn, name=name: f"Be kind to {name} always. {RULES}Now: {SECONDS[turn]}. {RULES}", session=name
+        )
+    ]
+    _, findings = lint(bodies, "--select", TEXT_RULES)
+    assert [(f["code"], f["location"]["record"], f["shared_by"]) for f in findings] == [("AC101", 2, 3)]
+
+
+def test_two_slots_behind_the_same_words_are_two_findings(lint, tokenizer_folder):
+    def head(turn):
+        return f"{RULES}Now: {SECONDS[turn]}. {RULES}Now: {SECONDS[turn]}. {RULES}"
+
+    _, findings = lint(growing(head), "--select", TEXT_RULES)
+    places = [i for i in range(len(head(1))) if head(1).startswith(SECONDS[1], i)]
+    assert [(f["code"], f["location"]["char"] - place) for f, place in zip(findings, places)] == [("AC101", 15)] * 2
+    assert sum(f["tokens_lost"] for f in findings) == lost(
+        tokenizer_folder, growing(head), growing(lambda turn: head(0))
+    )
+
+
 def test_a_writing_that_changes_everywhere_is_one_finding(lint, tokenizer_folder):
     def end(text, turn):
         return text.replace(" ", "  ") if turn else text

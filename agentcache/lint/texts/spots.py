@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from xxhash import xxh3_64_intdigest
-
 from agentcache.chat.text import common_length
 from agentcache.lint.finding import Severity
 from agentcache.lint.leaves import Leaf
@@ -24,6 +22,8 @@ from agentcache.lint.rules.base import Cause, TextEdit
 from agentcache.lint.texts.forms import mask_slots
 from agentcache.lint.texts.spans import MIN_SHARED, Span, equal_behind, first_slot
 
+_KNOWN_BY = 200
+"""Characters before a slot by which it is known again in another request."""
 _SHOWN = 160
 """Characters of a slot that are shown."""
 
@@ -134,8 +134,9 @@ class Spot:
         Args:
             place: in place of the text before the slot.
         """
-        if place is None:
-            place = xxh3_64_intdigest(mask_slots(self.after[: span.start]).encode("utf-8", "surrogatepass"))
+        if place is None:  # the text before it, and which of the places of that text it is
+            head = self.after[: span.start]
+            place = mask_slots(head[-_KNOWN_BY:]), head.count(head[-_KNOWN_BY // 8 :])
         return Cause(
             place=(self.leaf.keys, self.where, place),
             edit=TextEdit(
