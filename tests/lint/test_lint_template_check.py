@@ -66,7 +66,7 @@ def test_reasoning_left_out_breaks_prompts_with_tools_and_replies_without(check,
     decides = next(number for number, line in enumerate(source, 1) if "loop.index0 > ns.last" in line)
     assert f"line {decides} decides" in prompts.help
     assert "messages[2] (assistant) loses its reasoning as soon as a user speaks again" in prompts.message
-    assert replies.severity == "info" and "agentcache keeps replies" in replies.help
+    assert replies.severity == "info" and "agentcache keeps the replies that it generated" in replies.help
 
 
 def test_the_loss_is_what_stands_behind_the_place_in_the_earlier_prompt(check, tokenizer):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import AgentCacheError, ChatTemplateError
 from agentcache.lint.finding import Finding, LossKind
 from agentcache.lint.records import Unreadable
 from agentcache.lint.rules import ac903_unreadable
 from agentcache.lint.templates import tokens
+from agentcache.lint.templates.around import is_kept_around
 from agentcache.lint.templates.clocks import Ticking, ticking
 from agentcache.lint.templates.conversations import PLAIN, SYSTEM, TOOLS, Conversation
 from agentcache.lint.templates.faults import clock_finding, faults, rewrite_finding, spread_finding, told, unique
@@ -18,7 +20,7 @@ from agentcache.lint.templates.report import Outcome, Row, TemplateReport
 from agentcache.lint.templates.sources import Subject
 from agentcache.lint.templates.survey import Survey
 from agentcache.lint.templates.turns import Course, Part, Rewrite
-from agentcache.lint.templates.writer import Options, TemplateSource, Writer
+from agentcache.lint.templates.writer import NOW, Options, TemplateSource, Writer
 
 _REASON = 60
 """Characters of a template's refusal that are shown."""
@@ -85,6 +87,7 @@ class _Check:
         self._foreign = not subject.own and tokens.is_foreign(subject.tokenizer, writers[0])
         self._kind: LossKind = "estimate" if self._foreign else "upper_bound"
         self._findings: list[Finding] = []
+        self._renderers: dict[Writer, ChatRenderer] = {}
 
     def report(self) -> TemplateReport:
         rows = (
@@ -139,7 +142,16 @@ class _Check:
         losses = [(self._lost(rewrite), rewrite) for rewrite in rewrites]
         lost, worst = max(losses, key=lambda pair: pair[0])
         of = tokens.tokens_between(self._tokenizer, worst.before, 0, worst.end)
-        return Row(question, Outcome.NO, lost, of, note)
+        return Row(question, Outcome.NO, lost, of, note, kept_here=all(map(self._is_kept, rewrites)))
+
+    def _is_kept(self, rewrite: Rewrite) -> bool:
+        """Whether agentcache loses nothing by it; where that cannot be told, it does."""
+        if self._subject.named_tokens != self._tokenizer.named_tokens:
+            return False
+        writer = self._survey.writer(rewrite.conversation)
+        if writer not in self._renderers:
+            self._renderers[writer] = ChatRenderer(self._tokenizer, writer.source.text, clock=lambda: NOW)
+        return is_kept_around(self._renderers[writer], rewrite)
 
     def _lost(self, rewrite: Rewrite) -> int:
         return tokens.tokens_between(self._tokenizer, rewrite.before, rewrite.char, rewrite.end)
@@ -160,7 +172,8 @@ class _Check:
 
     def _tell(self, rewrites: Iterator[Rewrite] | Sequence[Rewrite]) -> None:
         for fault in faults(self._survey, unique(rewrites), self._tokenizer):
-            self._findings.append(rewrite_finding(fault, self._survey, self._kind))
+            kept = all(map(self._is_kept, fault.rewrites))
+            self._findings.append(rewrite_finding(fault, self._survey, self._kind, kept=kept))
 
     # -- does it depend on the time?
 

@@ -72,8 +72,12 @@ def faults(survey: Survey, rewrites: Iterable[Rewrite], tokenizer: Tokenizer) ->
     return sorted(found, key=lambda fault: (fault.writer.source.file, fault.line, fault.worst.part.value))
 
 
-def rewrite_finding(fault: Fault, survey: Survey, kind: LossKind) -> Finding:
-    """AC702 for one place."""
+def rewrite_finding(fault: Fault, survey: Survey, kind: LossKind, *, kept: bool) -> Finding:
+    """AC702 for one place.
+
+    Args:
+        kept: agentcache loses nothing by it.
+    """
     worst, lost = fault.worst, fault.losses[0]
     message = rewritten_message(fault.writer, worst)
     mends = survey.mended(worst)
@@ -95,7 +99,7 @@ def rewrite_finding(fault: Fault, survey: Survey, kind: LossKind) -> Finding:
         kind=kind,
         wasted=bool(mends),
         message=f"{what} ({_titles(fault)}{_under(worst.options)})",
-        help=_help(fault, mends),
+        help=_help(fault, mends, kept=kept),
     )
 
 
@@ -247,15 +251,17 @@ def _under(options: Options) -> str:
     return f"; with {told(options)}" if options else ""
 
 
-def _help(fault: Fault, mends: Sequence[Mapping[str, Any]]) -> str:
+def _help(fault: Fault, mends: Sequence[Mapping[str, Any]], *, kept: bool) -> str:
     lines = f"line {fault.line} wrote it, line {fault.now} writes there now"
     if fault.condition not in (None, fault.line):
         lines += f"; line {fault.condition} decides"
+    here = "agentcache keeps the replies that it generated as they were drawn and loses nothing here"
     if mends:
-        return f"set {told(mends[0])} in chat_template_kwargs, with which nothing is written twice ({lines})"
-    if fault.worst.part is Part.REPLY:
-        return f"agentcache keeps replies as they were drawn and loses nothing here; other caches read the reply again ({lines})"
-    return f"no option of the template mends it; a template that writes each message the same way whatever follows does ({lines})"
+        advice = f"set {told(mends[0])} in chat_template_kwargs, with which nothing is written twice"
+        return f"{advice}; {here} anyway ({lines})" if kept else f"{advice} ({lines})"
+    if kept:
+        return f"{here}; other caches compute it again ({lines})"
+    return f"no option mends it; a template that writes each message the same way whatever follows does ({lines})"
 
 
 def _excerpt(text: str, char: int) -> str:

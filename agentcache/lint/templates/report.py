@@ -28,6 +28,8 @@ class Row:
         lost: tokens computed again in the check's own conversation, in its dearest turn; ``None`` where nothing is.
         of: how many tokens that turn's prompt has.
         note: why, or what to know of it.
+        kept_here: agentcache, which keeps the replies that it generated, loses nothing all the same; ``None`` where there is
+            nothing to lose.
     """
 
     question: str
@@ -35,6 +37,7 @@ class Row:
     lost: int | None = None
     of: int | None = None
     note: str = ""
+    kept_here: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def as_data(report: TemplateReport) -> dict[str, Any]:
                 "outcome": None if row.outcome is Outcome.NONE else row.outcome.value,
                 "tokens_lost": row.lost,
                 "of": row.of,
+                "kept_by_agentcache": row.kept_here,
                 "note": row.note or None,
             }
             for row in report.rows
@@ -75,7 +76,7 @@ def _table(report: TemplateReport) -> Table:
     table.add_column("computed again", justify="right", no_wrap=True)
     table.add_column("", overflow="fold", style="dim")
     for row in report.rows:
-        table.add_row(row.question, Text(row.outcome.value, _STYLES[row.outcome]), _cost(row), visible(row.note))
+        table.add_row(row.question, Text(row.outcome.value, _STYLES[row.outcome]), _cost(row), visible(_note(row)))
     return table
 
 
@@ -83,6 +84,10 @@ def _cost(row: Row) -> str:
     if row.lost is None:
         return ""
     return f"{row.lost:,} tokens" if row.of is None else f"{row.lost:,} of {row.of:,} tokens"
+
+
+def _note(row: Row) -> str:
+    return "; ".join(filter(None, [row.note, "agentcache loses nothing" if row.kept_here else ""]))
 
 
 def _write_finding(finding: Finding, console: Console) -> None:
