@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -35,10 +36,11 @@ from agentcache.model.hub import resolve_model
 from agentcache.settings import default_home
 
 Body = dict[str, Any]
-WORDS = (
+WORDS = re.findall(
+    r"\w+",
     "read the file before you change it and run every test after each step because the parser keeps state that no caller sees "
-    "while a cache of pages holds keys and values for long prompts which agents send again with tools results plans and notes"
-).split()
+    "while a cache of pages holds keys and values for long prompts which agents send again with tools results plans and notes",
+)
 TURNS = 10
 PAGE_SIZE = 16
 
@@ -54,7 +56,10 @@ def text(rng: random.Random, tokens: int) -> str:
 def tool(rng: random.Random, number: int) -> Body:
     properties = {name: {"type": "string", "description": text(rng, 8)} for name in ("path", "pattern", "mode")}
     schema = {"type": "object", "properties": properties, "required": ["path"]}
-    return {"type": "function", "function": {"name": f"tool_{number}", "description": text(rng, 16), "parameters": schema}}
+    return {
+        "type": "function",
+        "function": {"name": f"tool_{number}", "description": text(rng, 16), "parameters": schema},
+    }
 
 
 def requests(count: int, tokens: int, defects: float) -> Iterator[Body]:
@@ -72,7 +77,9 @@ def requests(count: int, tokens: int, defects: float) -> Iterator[Body]:
         flaw = rng.choice(("clock", "order", "dropped")) if rng.random() < defects else ""
         history: list[Body] = []
         for turn in range(min(TURNS, count - made)):
-            calls = [{"id": f"call_{session}_{turn}", "type": "function", "function": {"name": "tool_1", "arguments": "{}"}}]
+            calls = [
+                {"id": f"call_{session}_{turn}", "type": "function", "function": {"name": "tool_1", "arguments": "{}"}}
+            ]
             history.append({"role": "user", "content": f"Task {session}, step {turn}: {text(rng, step // 3)}"})
             head = f"It is 2026-05-04 10:{turn:02}:17. {system}" if flaw == "clock" else system
             shown = list(reversed(tools)) if flaw == "order" and turn % 2 else tools
