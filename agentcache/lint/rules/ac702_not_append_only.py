@@ -42,10 +42,7 @@ def explain(parting: Parting) -> Cause | None:
         before=_excerpt(earlier.text, parting.char),
         after=_excerpt(later.text, parting.char),
         message=f"the chat template {what} of messages[{index}] ({message['role']}), now that more messages follow it",
-        help=(
-            "agentcache lint template names the line of the template, and the option that keeps earlier text as it is where "
-            "the template has one; a session of agentcache, or a reply that it remembers, is kept as it was generated"
-        ),
+        help=_HELP,
         verdict="unavoidable",
     )
 
@@ -61,6 +58,10 @@ def _only_appended(parting: Parting) -> bool:
     return grown and all(earlier.record.body.get(name) == later.record.body.get(name) for name in _PRINTED)
 
 
+_HELP = (
+    "agentcache lint template names the line of the template, tries the options that could keep earlier text as it is, and says "
+    "whether a session of agentcache, which keeps generated replies as they were drawn, loses anything"
+)
 _PRINTED = ("tool_choice", "response_format")
 """Fields that some templates print."""
 
