@@ -223,3 +223,25 @@ def run(client, messages, models):
         messages.append(client.chat.completions.create(model={model}, messages=messages))
 """
     assert [finding.code for finding in check_python(source, "agent.py")] == codes
+
+
+@pytest.mark.parametrize(
+    ("between", "codes"),
+    [
+        ('messages[0]["content"] += " Be brief."', ["AC401"]),
+        ('messages.insert(1, {"role": "user", "content": "Be brief."})', ["AC404"]),
+        ('messages.append({"role": "user", "content": "Be brief."})', []),
+        ("messages = messages[:1] + messages[-10:]", ["AC402"]),
+        ("messages.pop(1)", []),
+        ('messages = [{"role": "user", "content": text}]\n    messages[0]["content"] += "!"', []),
+    ],
+)
+def test_between_two_calls_old_messages_stay_as_they_were(between, codes):
+    source = f"""
+def ask(client, text):
+    messages = [{{"role": "system", "content": "You are helpful."}}, {{"role": "user", "content": text}}]
+    messages.append(client.chat.completions.create(model="m", messages=messages).choices[0].message)
+    {between}
+    return client.chat.completions.create(model="m", messages=messages)
+"""
+    assert [finding.code for finding in check_python(source, "agent.py")] == codes

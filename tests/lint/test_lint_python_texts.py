@@ -195,3 +195,64 @@ def test_a_set_in_an_annotated_parameter_is_one():
     )
     assert [finding.code for finding in check_python(source, "a.py")] == ["AC203"]
     assert check_python(source.replace("set[str]", "list[str]"), "a.py") == []
+
+
+def test_a_block_of_facts_is_one_finding_and_none_at_the_end():
+    facts = "\\nSystem: {platform.system()}\\nFolder: {os.getcwd()}\\nShell: {os.environ['SHELL']}\\n"
+    rules = "Answer in English, in one sentence, and cite the page that you rely on. " * 3
+    assert found(f'system = f"{facts}{rules}"') == [("AC104", "info")]
+    assert found(f'system = f"{rules}{facts}Now begin:"') == []
+    assert found(f'system = f"{facts}You are helpful."') == [("AC104", "info")]
+
+
+@pytest.mark.parametrize(
+    ("line", "codes"),
+    [
+        ('messages = [{"role": "user", "content": f"{time.time()}"}, *history]', ["AC101"]),
+        ('messages = [{"role": "user", "content": f"{time.time()}"}] + history', ["AC101"]),
+        ('messages = [*history, {"role": "user", "content": f"{time.time()}"}]', []),
+        ('messages = history + [{"role": "user", "content": f"{time.time()}"}]', []),
+        ('messages = [*history, {"role": "system", "content": f"{time.time()}"}]', []),
+        ('messages = history + [{"role": "developer", "content": f"{time.time()}"}]', []),
+        ('messages = [{"role": "developer", "content": f"{time.time()}"}] + history', ["AC101"]),
+        (
+            'messages = [{"role": "system", "content": [{"type": "text", "text": f"{time.time()}"}]}, *history]',
+            ["AC101"],
+        ),
+        (
+            'messages = []\n    messages.append({"role": "system", "content": time.ctime()})\n    messages += history',
+            ["AC101"],
+        ),
+        ('messages = list(history)\n    messages.append({"role": "system", "content": time.ctime()})', []),
+        ('messages = list(history)\n    messages.insert(0, {"role": "system", "content": time.ctime()})', ["AC101"]),
+        ('messages = [SystemMessage(f"{time.time()}"), *history]', ["AC101"]),
+        ('messages = [ChatMessage(role="system", content=f"{time.time()}"), *history]', ["AC101"]),
+        ('messages = [dict(role="system", content=f"{time.time()}"), *history]', ["AC101"]),
+        ('messages = [("system", f"{time.time()}"), ("user", "hi")]', ["AC101"]),
+        ('messages = [("human", f"{time.time()}")]', []),
+    ],
+)
+def test_what_matters_is_where_in_the_list_a_message_stands(line, codes):
+    source = f"{HEAD}\ndef ask(client, history):\n    {line}\n    return client.chat.completions.create(model='m', messages=messages)\n"
+    assert [finding.code for finding in check_python(source, "agent.py")] == codes
+
+
+@pytest.mark.parametrize(
+    ("call", "codes"),
+    [
+        ("Agent(name='a', instructions=text)", ["AC101"]),
+        ("client.messages.create(model='m', system=text, messages=[])", ["AC101"]),
+        ("client.responses.create(model='m', instructions=text, input='x')", ["AC101"]),
+        ("client.session(system=text)", ["AC101"]),
+        ("Worker(system_prompt=text)", ["AC101"]),
+        ("post('/v1/messages', json={'model': 'm', 'system': text, 'messages': []})", ["AC101"]),
+        ("FunctionTool(name='a', description=text)", ["AC101"]),
+        ("client.send('hi', volatile={'time': text})", []),
+        ("Host(system=text)", []),
+        ("Recipe(instructions=text)", []),
+        ("client.messages.create(model='m', system='x', messages=[], metadata={'user_id': text})", []),
+    ],
+)
+def test_which_arguments_are_prompts(call, codes):
+    source = f"{HEAD}\ndef ask(client, post):\n    text = f'{{time.time()}} Answer in English, in one sentence, and cite the page you rely on.'\n    return {call}\n"
+    assert [finding.code for finding in check_python(source, "agent.py")] == codes

@@ -25,7 +25,22 @@ if TYPE_CHECKING:
     from agentcache.lint.python.reading import Reader
 
 _HANDS_ON = {
-    *("str", "repr", "ascii", "format", "int", "float", "round", "list", "tuple", "bytes", "reversed", "iter", "next"),
+    *(
+        "str",
+        "repr",
+        "ascii",
+        "format",
+        "int",
+        "float",
+        "round",
+        "list",
+        "tuple",
+        "dict",
+        "bytes",
+        "reversed",
+        "iter",
+        "next",
+    ),
     *(
         "textwrap.dedent",
         "textwrap.indent",

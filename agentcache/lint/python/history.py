@@ -102,6 +102,8 @@ class Histories:
 
     def _varies(self, value: ast.expr, point: Point, turn: Turn) -> bool:
         """The value can be another one in each turn: it comes from what the turn was given, or has worked out."""
+        if turn.until is not None:
+            return True
         if turn.loop is None:
             return self._is_given(value, point, 0)
         calls = (part for part in ast.walk(value) if isinstance(part, ast.Call))
@@ -144,7 +146,8 @@ class Histories:
         key = key_of(whole, point)
         if key is None or key not in self._keys:
             return
-        if not isinstance(key[0].node, ast.ClassDef) and self._turn(whole, point) is None:
+        turn = self._turn(whole, point)
+        if not isinstance(key[0].node, ast.ClassDef) and (turn is None or turn.until is not None):
             return
         for part in parts_of(self._reader.names, value, Here(point)):
             node = part.node
@@ -172,7 +175,8 @@ class Histories:
             return False
         if isinstance(key[0].node, ast.ClassDef):
             return bool(point.tests or point.loops or self._turn(node, point)) and not point.scope.is_init
-        return self._turn(node, point) is not None
+        turn = self._turn(node, point)
+        return turn is not None and turn.until is None  # once between two calls is a compaction
 
     def _called(self, call: ast.Call, point: Point) -> Iterator[Defect]:
         if not isinstance(call.func, ast.Attribute):

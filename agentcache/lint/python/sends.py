@@ -66,14 +66,19 @@ class Turn:
 
     Attributes:
         loop: ``None``: the function as a whole, which is called for each turn.
+        until: the order of the statement that sends the list once more, where both stand one behind the other.
     """
 
     key: Key
     send: Send
     loop: Loop | None
+    until: int | None = None
 
     def holds(self, point: Point) -> bool:
         """The statement runs in each turn, or can."""
+        sent = self.send.point
+        if self.until is not None:
+            return point.scope is sent.scope and sent.order < point.order < self.until and sent.may_reach(point)
         if self.loop is None:
             return point.scope is self.send.point.scope
         return self.loop in point.loops
@@ -202,24 +207,30 @@ def parts_of(names: Names, node: ast.expr, here: Here) -> Iterator[Part]:
 
 def turns_of(module: Module, names: Names, sends: list[Send]) -> Iterator[Turn]:
     """The lists that are kept from turn to turn, and the code that runs in each turn."""
-    for send in sends:
+    before: dict[Key, Send] = {}
+    for send in sorted(sends, key=lambda send: send.point.order):
         if send.messages is None:
             continue
         keys = {part.key for part in parts_of(names, send.messages, Here(send.point)) if part.key is not None}
         for key in sorted(keys, key=lambda key: (key[0].name, key[1])):
             scope, name = key
-            if isinstance(scope.node, ast.ClassDef) or scope is not send.point.scope:
-                lasting = isinstance(scope.node, ast.ClassDef | ast.Module) and not send.point.scope.is_init
-                if lasting and scope is not send.point.scope:
+            if scope is not send.point.scope:
+                if isinstance(scope.node, ast.ClassDef | ast.Module) and not send.point.scope.is_init:
                     yield Turn(key, send, None)
                 continue
-            plain = [
-                found for found in scope.definitions.get(name, ()) if not found.extends and _is_new(found.value, name)
-            ]
-            for loop in send.point.loops:
-                if all(loop not in found.point.loops for found in plain):
-                    yield Turn(key, send, loop)
-                    break
+            yield from _turns_of_name(scope, name, send, before.get(key))
+            before[key] = send
+
+
+def _turns_of_name(scope: Scope, name: str, send: Send, earlier: Send | None) -> Iterator[Turn]:
+    """Of a list that the function itself has a name for."""
+    plain = [found for found in scope.definitions.get(name, ()) if not found.extends and _is_new(found.value, name)]
+    for loop in send.point.loops:
+        if all(loop not in found.point.loops for found in plain):
+            yield Turn((scope, name), send, loop)
+            return
+    if earlier is not None and not any(earlier.point.order <= found.point.order <= send.point.order for found in plain):
+        yield Turn((scope, name), earlier, None, until=send.point.order)
 
 
 def kept_lists(module: Module) -> set[Key]:

@@ -13,10 +13,14 @@ from agentcache.lint.python.prompts import Prompt
 from agentcache.lint.python.reading import Reader
 from agentcache.lint.python.report import Defect
 from agentcache.lint.python.sources import Source
-from agentcache.lint.python.texts import Slot, Text, written
+from agentcache.lint.python.texts import Slot, Text, Words, written
 
 _ENOUGH = 64
 """Characters of fixed text, about a page of tokens, that make it worth asking what stands before them."""
+_LITTLE = 16
+"""Less than this behind a fact about the machine, and the facts stand at the end."""
+_LABEL = 48
+"""Less than this between two facts is the name of the second."""
 _MOST_BEFORE = 100
 """More text than this in front of a slot, and it does not stand at the beginning, unless there is far more behind it."""
 
@@ -79,6 +83,8 @@ def defects_of(reader: Reader, prompt: Prompt, requests: Requests) -> Iterator[D
         for index, piece in enumerate(text):
             if isinstance(piece, Slot) and piece.source is not None:
                 behind = written(text[index + 1 :])
+                if piece.source.code == "AC104":
+                    behind = _sentences(text[:index], text[index + 1 :])
                 key = _defect_of(piece, piece.source)
                 if key not in best or best[key][0] < behind:
                     best[key] = (behind, piece)
@@ -86,6 +92,16 @@ def defects_of(reader: Reader, prompt: Prompt, requests: Requests) -> Iterator[D
         yield from _varying(prompt, slot, behind, requests)
     if prompt.part == "system":
         yield from _particular(prompt, value)
+
+
+def _sentences(before: Text, text: Text) -> int:
+    """How much is written behind a fact: the words between two facts name the next one, and a closing word is little."""
+    last = max((index for index, piece in enumerate(text) if isinstance(piece, Slot)), default=-1)
+    between = sum(
+        len(piece.text) for piece in text[: last + 1] if isinstance(piece, Words) and len(piece.text) >= _LABEL
+    )
+    behind = between + written(text[last + 1 :])
+    return behind if behind >= _ENOUGH or behind * 4 >= written(before) else 0
 
 
 def _defect_of(slot: Slot, source: Source) -> Hashable:
@@ -102,8 +118,8 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Ite
     once = prompt.manner == "kept" or _is_once(prompt, slot, requests)
     if prompt.part == "earlier" and (once or source.pace not in ("instant", "order")):
         return
-    of_module = isinstance(slot.evaluated.scope.node, ast.Module) and prompt.part != "constant"
-    if once and behind < _ENOUGH and source.pace != "order" and not (of_module or requests.with_tools):
+    of_module = isinstance(slot.evaluated.scope.node, ast.Module | ast.ClassDef) and prompt.part != "constant"
+    if once and behind < _ENOUGH and source.pace in ("instant", "day") and not (of_module or requests.with_tools):
         return  # each conversation has its own, and nothing that others share stands behind it
     severity = _severity(source, once, behind, prompt.followed)
     if severity is None:
@@ -143,9 +159,9 @@ def _severity(source: Source, once: bool, behind: int, followed: bool) -> Severi
         return ("info" if once else "warning") if follows else None if once else "info"
     if source.pace == "turn":
         return "warning" if follows or followed else None
-    if not follows:
+    if behind < _LITTLE:
         return None
-    return "warning" if source.pace == "state" and not once else "info"
+    return "warning" if source.pace == "state" and follows and not once else "info"
 
 
 def _is_once(prompt: Prompt, slot: Slot, requests: Requests) -> bool:
