@@ -70,8 +70,12 @@ SYSTEM = "messages[0].content"
 
 def clocks() -> list[Defect]:
     weight = {"second": "error", "minute": "error", "day": "warning"}
+
+    def told(unit: str, place: str) -> list[Body]:
+        return chats(lambda turn: at(place, CLOCKS[unit][turn]))
+
     return [
-        Defect(f"clock to the {unit}, {place}", "AC101", chats(lambda n, u=unit, p=place: at(p, CLOCKS[u][n])), SYSTEM, weight[unit])
+        Defect(f"clock to the {unit}, {place}", "AC101", told(unit, place), SYSTEM, weight[unit])
         for unit in CLOCKS
         for place in ("head", "middle", "end")
     ]  # fmt: skip
@@ -104,29 +108,26 @@ def writing() -> list[Defect]:
     floats = [
         {**body, "tools": [_limited(1 if n % 2 else 1.0), *tools]} for n, body in enumerate(runs(lambda n: RULES))
     ]
+    forms = [unicodedata.normalize(form, CAFE + RULES) for form in ("NFC", "NFD")]
     return [
         Defect("tools in another order", "AC202", turned),
         Defect("keys of a schema in another order", "AC201", keys),
         Defect("1.0 where 1 was", "AC201", floats),
         Defect("trailing space", "AC204", runs(lambda n: RULES.replace("do. ", "do.  ") if n == 1 else RULES, 2), SYSTEM),
         Defect("CRLF", "AC204", runs(lambda n: RULES.replace(". ", ".\r\n" if n else ".\n"), 2), SYSTEM),
-        Defect("NFD where NFC was", "AC205", runs(lambda n: unicodedata.normalize("NFD" if n else "NFC", CAFE + RULES), 2), SYSTEM),
+        Defect("NFD where NFC was", "AC205", runs(lambda n: forms[n], 2), SYSTEM),
     ]  # fmt: skip
 
 
 def histories() -> list[Defect]:
     steps = [
-        system(RULES),
-        user("Name the parsers."),
-        assistant("There is one."),
-        user("Which file?"),
-        assistant("parser.py."),
-        user("Thanks."),
-    ]
+        system(RULES), user("Name the parsers of this project, and say who wrote them."), assistant("There is one, and nobody has touched it in two years."),
+        user("Which file is it in?"), assistant("It is in parser.py, beside the lexer."), user("Thanks."),
+    ]  # fmt: skip
     whole = sent(*steps)
     edited = _copies(whole)
     for body in edited[2:]:
-        body["messages"][1]["content"] = "Name all of the parsers, please."
+        body["messages"][1]["content"] = "Name the parsers of this project, and say who mends them."
     stamped = [
         {"messages": [*body["messages"][:-1], user(f"[2026-11-29 10:3{n}:05] {body['messages'][-1]['content']}")]}
         for n, body in enumerate(whole)
