@@ -233,7 +233,8 @@ def test_a_block_of_facts_is_one_finding_and_none_at_the_end():
     ],
 )
 def test_what_matters_is_where_in_the_list_a_message_stands(line, codes):
-    source = f"{HEAD}\ndef ask(client, history):\n    {line}\n    return client.chat.completions.create(model='m', messages=messages)\n"
+    send = "return client.chat.completions.create(model='m', messages=messages)"
+    source = f"{HEAD}\ndef ask(client, history):\n    {line}\n    {send}\n"
     assert [finding.code for finding in check_python(source, "agent.py")] == codes
 
 
@@ -254,5 +255,6 @@ def test_what_matters_is_where_in_the_list_a_message_stands(line, codes):
     ],
 )
 def test_which_arguments_are_prompts(call, codes):
-    source = f"{HEAD}\ndef ask(client, post):\n    text = f'{{time.time()}} Answer in English, in one sentence, and cite the page you rely on.'\n    return {call}\n"
+    text = "f'{time.time()} Answer in English, in one sentence, and cite the page that you rely on.'"
+    source = f"{HEAD}\ndef ask(client, post):\n    text = {text}\n    return {call}\n"
     assert [finding.code for finding in check_python(source, "agent.py")] == codes

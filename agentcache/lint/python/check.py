@@ -21,7 +21,7 @@ from agentcache.lint.python.slots import Requests, defects_of
 
 _WORTH_READING = re.compile(
     r"""["'](?:system|developer|messages|tool_calls|input_schema)["'] | \bSystemMessage | \bsystem_?prompt | \bmessages\s*=
-      | \binstructions\b | \bsystem\s*= | (?i:system_?(?:prompt|message|instruction)) | \btools\s*= | Agent\(""",
+      | \binstructions\b | \bsystem\s*= | (?i:system_?(?:prompt|message|instruction)) | \btools\s*= | Agent\( | Tool\(""",
     re.VERBOSE,
 )
 _BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"

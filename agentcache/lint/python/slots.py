@@ -118,10 +118,11 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Ite
     once = prompt.manner == "kept" or _is_once(prompt, slot, requests)
     if prompt.part == "earlier" and (once or source.pace not in ("instant", "order")):
         return
+    known = max(behind, _ENOUGH) if prompt.part == "tool" else behind  # the system text comes behind the tools
     of_module = isinstance(slot.evaluated.scope.node, ast.Module | ast.ClassDef) and prompt.part != "constant"
-    if once and behind < _ENOUGH and source.pace in ("instant", "day") and not (of_module or requests.with_tools):
+    if once and known < _ENOUGH and source.pace in ("instant", "day") and not (of_module or requests.with_tools):
         return  # each conversation has its own, and nothing that others share stands behind it
-    severity = _severity(source, once, behind, prompt.followed)
+    severity = _severity(source, once, known, prompt.followed)
     if severity is None:
         return
     if prompt.manner == "named" and severity == "error":
