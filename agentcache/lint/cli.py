@@ -59,7 +59,7 @@ def _dispatch(argv: list[str]) -> int:
         from agentcache.lint.templates import template_command
 
         return template_command(argv[1:])
-    options = parser().parse_args(argv)
+    options = parser().parse_intermixed_args(argv)
     choices = choose(options)
     if options.show_settings:
         show_settings(choices, sys.stdout)

@@ -154,4 +154,6 @@ def _removal(text: str, begin: int, start: int, end: int) -> Span:
     head, tail = text[:start], text[end:]
     if not head.strip() and not tail.strip():
         return Span(begin, begin + len(text))
-    return Span(begin + (len(head.rstrip()) if not tail.strip() else start), begin + end)
+    if not tail.strip():
+        return Span(begin + len(head.rstrip()), begin + end)
+    return Span(begin + start, begin + end + len(tail) - len(tail.lstrip()))  # other words of the comment stay

@@ -260,6 +260,12 @@ def test_a_tokenizer_that_is_none_is_an_error(capsys, files):
     assert "--tokenizer /nowhere/at/all" in err
 
 
+def test_flags_may_stand_between_files(capsys, files, tokenizer_folder):
+    flags = ("--tokenizer", str(tokenizer_folder), "--output-format", "json")
+    _, out, _ = run_main(capsys, files["clean"], *flags, files["clock"], "--statistics", files["single"])
+    assert json.loads(out)["statistics"]["files"] == 3
+
+
 def test_quiet_leaves_findings_and_errors(capsys, files, tokenizer_folder):
     flags = ("--tokenizer", str(tokenizer_folder), "--quiet", "--output-format", "concise")
     assert run_main(capsys, files["clean"], *flags) == (0, "", "")
