@@ -218,6 +218,25 @@ def test_examples_in_a_prompt_are_no_conversation_from_elsewhere():
     assert "0 s before the first of them came" in finding.help
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cache": {"page_size": 0}},
+        {"cache": {"total": -1}},
+        {"requests": True},
+        {"requests": 10**400},
+        {"server": {"model": "m", "started": 1e300}},
+        {"data": [{**evicted(1, 10**400, "a")}]},
+        {"data": [{**evicted(1, -1, "a")}]},
+        {"data": [{**evicted(1, 1, "a"), "findings": [{"code": "AC101"}]}]},
+        {"data": 7},
+    ],
+)
+def test_figures_that_cannot_be_are_no_answer(fields):
+    with pytest.raises(ValueError):
+        answer(**fields)
+
+
 # -- servers that have none to give -------------------------------------------------------------------------------
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agentcache.errors import AgentCacheError
 from agentcache.lint.finding import Finding, Location
@@ -17,6 +17,11 @@ _TIMEOUT_S: Final = 10.0
 _MOST_BYTES: Final = 64 << 20
 _SHOWN: Final = 200
 _ROUTE: Final = "/v1/findings"
+
+
+Count = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+Seconds = Annotated[float, Field(ge=0, le=1e11)]
+"""Since 1970; in the years to come."""
 
 
 class LiveError(AgentCacheError):
@@ -34,9 +39,9 @@ class Row(_Told):
 
     request_id: str
     session: str | None
-    started: float
-    prompt_tokens: NonNegativeInt
-    cached_tokens: NonNegativeInt
+    started: Seconds
+    prompt_tokens: Count
+    cached_tokens: Count
     miss: Mapping[str, Any] | None
     findings: tuple[Finding, ...]
 
@@ -44,6 +49,13 @@ class Row(_Told):
     @classmethod
     def _known_fields(cls, value: object) -> object:
         return [_known(Finding, finding) for finding in value] if isinstance(value, list) else value
+
+    @field_validator("findings", mode="after")
+    @classmethod
+    def _sane(cls, value: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        if not all(0 <= (finding.tokens_lost or 0) <= 2**53 for finding in value):
+            raise ValueError("tokens_lost: expected a number of tokens")
+        return value
 
 
 def _known(model: type[BaseModel], value: object) -> object:
@@ -59,24 +71,24 @@ class Continued(_Told):
     """A request that goes on with replies which the server did not generate."""
 
     request_id: str
-    started: float
-    replies: NonNegativeInt
-    prompt_tokens: NonNegativeInt
-    cached_tokens: NonNegativeInt
+    started: Seconds
+    replies: Count
+    prompt_tokens: Count
+    cached_tokens: Count
 
 
 class Pages(_Told):
     """Pages by state, and why pages left."""
 
     page_size: int = Field(ge=1)
-    total: NonNegativeInt
-    free: NonNegativeInt
-    live: NonNegativeInt
-    cached: NonNegativeInt
-    pinned: NonNegativeInt
-    evictions: Mapping[str, NonNegativeInt] = {}
+    total: Count
+    free: Count
+    live: Count
+    cached: Count
+    pinned: Count
+    evictions: Mapping[str, Count] = {}
     namespace_pages: int | None = None
-    host_pages: NonNegativeInt = 0
+    host_pages: Count = 0
     enabled: bool = True
 
 
@@ -87,7 +99,7 @@ class Process(_Told):
     """
 
     model: str
-    started: float
+    started: Seconds
 
 
 class Answer(_Told):
@@ -98,12 +110,12 @@ class Answer(_Told):
         misses: how many answers carried each code.
     """
 
-    requests: NonNegativeInt
-    with_findings: NonNegativeInt
-    sessions: NonNegativeInt = 0
-    prompt_tokens: NonNegativeInt
-    cached_tokens: NonNegativeInt
-    misses: Mapping[str, NonNegativeInt] = {}
+    requests: Count
+    with_findings: Count
+    sessions: Count = 0
+    prompt_tokens: Count
+    cached_tokens: Count
+    misses: Mapping[str, Count] = {}
     data: tuple[Row, ...]
     continued: tuple[Continued, ...] = ()
     cache: Pages
