@@ -19,7 +19,8 @@ from rich.console import Console
 
 from agentcache.lint.cli import main
 from agentcache.lint.command.progress import Meter
-from agentcache.lint.finding import Finding
+from agentcache.lint.finding import Finding, Location
+from agentcache.lint.live.report import LiveReport
 from agentcache.lint.outputs import rule_pages
 from agentcache.lint.rules import RULES, select_rules
 
@@ -366,6 +367,64 @@ def test_names_of_files_can_be_odd(capsys, tmp_path, tokenizer_folder, style):
         assert (code, err) == (1, "")
         assert "\x1b" not in out and "AC101" in out
         out.encode("utf-8")
+
+
+# -- a running server -------------------------------------------------------------------------------------------------
+
+
+def finding_of_a_server(code: str, verdict: str = "waste") -> Finding:
+    where = Location(file="http://127.0.0.1:8100", record=7, path="messages[0].content")
+    return Finding(
+        code=code, name="n", severity="warning", verdict=verdict, location=where, tokens_lost=40, message="m"
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What ``--live`` asks for, while a server answers with two findings."""
+    calls = []
+
+    def answer(url, key):
+        calls.append((url, key))
+        found = (finding_of_a_server("AC801", "unavoidable"), finding_of_a_server("AC103"))
+        pages = {"total": 10, "free": 4, "live": 2, "cached": 3, "pinned": 1}
+        return LiveReport(found, 5, 2, 1, 900, 400, 16, pages, {}, {})
+
+    monkeypatch.setattr("agentcache.lint.command.server.live_findings", answer)
+    monkeypatch.delenv("AGENTCACHE_API_KEY", raising=False)
+    return calls
+
+
+def test_a_servers_findings_are_sieved_like_those_of_files(capsys, asked):
+    flags = ("--live", "http://127.0.0.1:8100", "--output-format", "json")
+    code, out, _ = run_main(capsys, *flags)
+    assert (code, [finding["code"] for finding in json.loads(out)]) == (1, ["AC801", "AC103"])
+    code, out, _ = run_main(capsys, *flags, "--select", "AC8")
+    assert (code, [finding["code"] for finding in json.loads(out)]) == (1, ["AC801"])
+    assert run_main(capsys, *flags, "--min-tokens-lost", "41")[:2] == (0, "[]\n")
+    assert run_main(capsys, *flags, "--exit-zero")[0] == 0
+    _, out, err = run_main(capsys, *flags[:2], "--statistics")
+    assert "2 findings in 5 requests of 1 session" in out and "10 total, 4 free" in err
+
+
+def test_the_key_of_a_server_comes_from_the_flag_or_the_environment(capsys, monkeypatch, asked):
+    flags = ("--live", "http://127.0.0.1:8100")
+    run_main(capsys, *flags)
+    monkeypatch.setenv("AGENTCACHE_API_KEY", "of the environment")
+    run_main(capsys, *flags)
+    run_main(capsys, *flags, "--api-key", "of the flag")
+    assert [key for _, key in asked] == [None, "of the environment", "of the flag"]
+
+
+@pytest.mark.parametrize("flags", [("a.jsonl",), ("--fix",), ("--diff",), ("--write-baseline", "b.json")])
+def test_a_server_is_asked_alone(capsys, asked, flags):
+    code, _, err = run_main(capsys, "--live", "http://127.0.0.1:8100", *flags)
+    assert (code, "--live asks a server and reads no files" in err, asked) == (2, True, [])
+
+
+def test_a_server_that_is_not_there_is_an_error(capsys):
+    code, _, err = run_main(capsys, "--live", "http://127.0.0.1:9")
+    assert (code, err.startswith("error: ")) == (2, True)
 
 
 # -- hooks ------------------------------------------------------------------------------------------------------------

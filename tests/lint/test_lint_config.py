@@ -221,8 +221,8 @@ def test_folders_give_what_can_be_linted(project):
         "b/.venv/x.py",
         "b/node_modules/y.py",
     )
-    assert names("b") == ["b/a.py", "b/t.jinja", "b/z.jsonl"]
-    assert names("b/notes.md", "b", "b/a.py") == ["b/notes.md", "b/a.py", "b/t.jinja", "b/z.jsonl"]
+    assert names("b") == ["b/a.py", "b/t.jinja", "b/z.jsonl", "b/z.jsonl.gz"]
+    assert names("b/notes.md", "b", "b/a.py") == ["b/notes.md", "b/a.py", "b/t.jinja", "b/z.jsonl", "b/z.jsonl.gz"]
 
 
 def test_what_git_ignores_is_left_out_of_folders(project):

@@ -126,6 +126,11 @@ def test_wide_texts_are_cut_around_what_differs_and_marked_in_cells(width, aroun
         assert char == differs
 
 
+def test_what_is_compared_with_no_request_is_before_and_now():
+    text = screen(pages.write_full, outcome(finding(compared_to=None)), quiet=True)
+    assert "   | before  It is 10:30.\n   | now     It is 10:31.\n   |                    ^\n" in text
+
+
 def test_long_file_names_do_not_take_the_room():
     name = "/a" * 60 + "/run.jsonl"
     told = finding(where={"file": name}, compared_to=f"{name}:1")
@@ -272,10 +277,16 @@ def test_sarif_has_rules_places_and_fingerprints():
 
 def test_sarif_names_files_relative_to_here_and_escaped(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = ("a b/ü.jsonl", "-", str(tmp_path.parent / "x.jsonl"), str(tmp_path / "y.jsonl"))
+    names = ("a b/ü.jsonl", "-", "http://127.0.0.1:8100", str(tmp_path.parent / "x.jsonl"), str(tmp_path / "y.jsonl"))
     run = sarif(outcome(*(finding(where={"file": name}) for name in names), files=names))
     uris = [result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in run["results"]]
-    assert uris == ["a%20b/%C3%BC.jsonl", "stdin:", f"file://{tmp_path.parent}/x.jsonl", "y.jsonl"]
+    assert uris == [
+        "a%20b/%C3%BC.jsonl",
+        "stdin:",
+        "http://127.0.0.1:8100",
+        f"file://{tmp_path.parent}/x.jsonl",
+        "y.jsonl",
+    ]
 
 
 def test_sarif_has_columns_and_fixes_of_sources(tmp_path, monkeypatch):

@@ -13,7 +13,8 @@ from agentcache.lint.command.choices import Choices
 from agentcache.lint.globs import matcher, relative
 
 STDIN = "-"
-LINTED = (".jsonl", ".ndjson", ".har", ".jinja", ".jinja2", ".j2", ".py")
+_RECORDS = (".jsonl", ".ndjson", ".har")
+_LINTED = (*_RECORDS, *(f"{suffix}.gz" for suffix in _RECORDS), ".jinja", ".jinja2", ".j2", ".py")
 """Endings of what is taken from folders.  Others (.json, .txt, .md) could be anything, and are linted when they are named."""
 _LEFT_OUT = frozenset(
     {
@@ -82,7 +83,7 @@ def _expanded(name: str) -> Iterator[Input]:
     if name in {STDIN, ""} or not path.is_dir():
         yield Input(name)
         return
-    files = [file for file in _walked(path) if file.suffix.lower() in LINTED]
+    files = [file for file in _walked(path) if file.name.lower().endswith(_LINTED)]
     ignored = _ignored_by_git(path, files)
     yield from (Input(str(file), named=False) for file in files if file not in ignored)
 

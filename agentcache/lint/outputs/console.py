@@ -127,10 +127,14 @@ def _comparison(finding: Finding, width: int) -> list[Text]:
     if finding.after is None:
         return []
     after = visible(finding.after)
-    if finding.before is None or finding.compared_to is None:
+    if finding.before is None:
         start, end = _window(after, 0, width - cell_len(here) - 8)
         return [Text(f"{here}  ", "dim").append(_cut(after, start, end), "default")]
-    earlier, before = _label(finding.compared_to), visible(finding.before)
+    before = visible(finding.before)
+    if finding.compared_to is not None:
+        earlier = _label(finding.compared_to)
+    else:
+        earlier, here = "before", "now"
     label = max(cell_len(here), cell_len(earlier)) + 2
     same = common_length(before, after)
     shorter = min(len(before), len(after)) - same

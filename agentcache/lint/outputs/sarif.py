@@ -112,6 +112,8 @@ def _artifact(file: str) -> dict[str, Any]:
     """Inside of this folder relative to it, as code scanning wants it."""
     if file == "-":
         return {"uri": "stdin:"}
+    if "://" in file:  # a server
+        return {"uri": quote(file, safe=":/?#[]@!$&'()*+,;=%-._~")}
     path = Path(file).absolute()
     if path.is_relative_to(Path.cwd()):
         return {"uri": _quoted(path.relative_to(Path.cwd())), "uriBaseId": "SRCROOT"}
