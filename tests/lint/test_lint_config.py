@@ -220,6 +220,8 @@ def test_folders_give_what_can_be_linted(project):
         "b/package.json",
         "b/.venv/x.py",
         "b/node_modules/y.py",
+        "b/z.jsonl.gz",
+        "b/a.py.gz",
     )
     assert names("b") == ["b/a.py", "b/t.jinja", "b/z.jsonl", "b/z.jsonl.gz"]
     assert names("b/notes.md", "b", "b/a.py") == ["b/notes.md", "b/a.py", "b/t.jinja", "b/z.jsonl", "b/z.jsonl.gz"]

@@ -128,7 +128,7 @@ def test_wide_texts_are_cut_around_what_differs_and_marked_in_cells(width, aroun
 
 def test_what_is_compared_with_no_request_is_before_and_now():
     text = screen(pages.write_full, outcome(finding(compared_to=None)), quiet=True)
-    assert "   | before  It is 10:30.\n   | now     It is 10:31.\n   |                    ^\n" in text
+    assert "   | before  It is 10:30.\n   | now     It is 10:31.\n   |                   ^\n" in text
 
 
 def test_long_file_names_do_not_take_the_room():
