@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -176,6 +177,19 @@ def test_show_settings_is_toml_with_origins(project, capsys):
     assert (table["ignore"], table["page-size"], table["min-tokens-lost"]) == (["AC5"], 32, 5)
     assert "page-size = 32  # pyproject.toml" in out and "min-tokens-lost = 5  # command line" in out
     assert 'tokenizer = "smollm2"  # default' in out
+
+
+def test_the_configuration_of_the_documentation_is_one(project):
+    page = (Path(__file__).parents[2] / "docs" / "linter.md").read_text("utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    (project / "pyproject.toml").write_text("\n".join(reversed(blocks)), "utf-8")
+    found = chosen()
+    assert found.unknown == ()
+    assert found.per_file_ignores == (("tests/**", ("AC1",)),)
+    assert found.config.config.suppress[0].file == "traces/*.jsonl"
+    unset = {name for name, value in found.config.config if not value}
+    assert unset == set()
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
