@@ -245,3 +245,19 @@ def ask(client, text):
     return client.chat.completions.create(model="m", messages=messages)
 """
     assert [finding.code for finding in check_python(source, "agent.py")] == codes
+
+
+@pytest.mark.parametrize(
+    ("argument", "codes"),
+    [
+        ('state["messages"][-8:]', ["AC402"]),
+        ('[head] + state["messages"][-8:]', ["AC402"]),
+        ('[head, *state["messages"][-8:]]', ["AC402"]),
+        ('[head, *state["messages"]]', []),
+        ('state["documents"][-8:]', []),
+        ("str(state['messages'][-8:])", []),
+    ],
+)
+def test_a_window_of_a_graphs_state_is_one_too(argument, codes):
+    source = f"def call(llm, state, head):\n    return {{'messages': [llm.invoke({argument})]}}\n"
+    assert [finding.code for finding in check_python(source, "agent.py")] == codes

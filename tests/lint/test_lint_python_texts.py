@@ -246,6 +246,8 @@ def test_what_matters_is_where_in_the_list_a_message_stands(line, codes):
         ("client.responses.create(model='m', instructions=text, input='x')", ["AC101"]),
         ("client.session(system=text)", ["AC101"]),
         ("Worker(system_prompt=text)", ["AC101"]),
+        ("create_react_agent(model, tools=[], prompt=text)", ["AC101"]),
+        ("client.images.generate(model='m', prompt=text)", []),
         ("post('/v1/messages', json={'model': 'm', 'system': text, 'messages': []})", ["AC101"]),
         ("FunctionTool(name='a', description=text)", ["AC101"]),
         ("client.send('hi', volatile={'time': text})", []),

@@ -288,7 +288,7 @@ def _edit(node: ast.expr, point: Point, turn: Turn) -> Defect:
         confidence="suspected",
         node=node,
         point=point,
-        message=f"a message that line {turn.send.point.line} has sent before is changed in each turn",
+        message=f"a message that line {turn.send.point.line} has sent before is changed before it is sent again",
         help="leave it as it was sent, and say what is new in a message at the end",
     )
 

@@ -39,6 +39,7 @@ class Prompt:
 _HEADS = ("system", "developer")
 _SURE_WORDS = {"system_prompt", "system_instruction", "system_message", "developer_message"}
 _WORDS = {"instructions", "system", "prompt_prefix"}
+_AGENT_WORDS = {"prompt", "instruction", "state_modifier", "backstory"}
 _SENDING = {"create", "parse", "stream", "session", "count_tokens", "generate", "complete", "chat", "asession"}
 _BESIDE = {"messages", "model", "tools", "input", "max_tokens", "llm"}
 _MESSAGE_CALLS = {
@@ -131,7 +132,8 @@ def _of_call(module: Module, names: Names, node: ast.Call, point: Point) -> Iter
     given = {keyword.arg for keyword in node.keywords}
     sending = agent or word in _SENDING or bool(given & _BESIDE)
     for keyword in node.keywords:
-        if keyword.arg in _SURE_WORDS or (keyword.arg in _WORDS and sending):
+        of_agent = agent and keyword.arg in _AGENT_WORDS
+        if keyword.arg in _SURE_WORDS or of_agent or (keyword.arg in _WORDS and sending):
             yield from _argument(names, keyword.value, point, "kept" if agent else "sent", node.lineno)
         elif keyword.arg == "description" and word.lower().endswith("tool"):
             yield Prompt(keyword.value, point, "tool", "kept", node.lineno)

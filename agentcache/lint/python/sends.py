@@ -32,16 +32,8 @@ _NO_MODEL = re.compile(
     re.IGNORECASE,
 )
 _POSITIONAL = {
-    "invoke",
-    "ainvoke",
-    "stream",
-    "astream",
-    "chat",
-    "achat",
-    "generate",
-    "agenerate",
-    "complete",
-    "acomplete",
+    *("invoke", "ainvoke", "stream", "astream", "chat", "achat"),
+    *("generate", "agenerate", "complete", "acomplete"),
 }
 _COPIES = {"list", "tuple", "copy.copy", "copy.deepcopy"}
 
@@ -105,12 +97,8 @@ def sends_of(module: Module) -> Iterator[Send]:
         ):
             messages = keyword_of(call, "input") or keyword_of(call, "message_history")
         api = _API.search(name) is not None
-        if (
-            messages is None
-            and call.args
-            and last_word(call.func) in _POSITIONAL
-            and LISTS.search(last_word(call.args[0]))
-        ):
+        positional = last_word(call.func) in _POSITIONAL and bool(call.args)
+        if messages is None and positional and _is_history(call.args[0]):
             messages = call.args[0]
         if messages is not None or (api and keyword_of(call, "model") is not None):
             yield Send(point, messages, {word.arg: word.value for word in call.keywords if word.arg is not None})
@@ -121,6 +109,19 @@ def sends_of(module: Module) -> Iterator[Send]:
             yield Send(
                 point, messages, {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
             )
+
+
+def _is_history(node: ast.expr) -> bool:
+    """``messages``, ``state["messages"][-9:]``, ``[head] + history`` …"""
+    if isinstance(node, ast.BinOp):
+        return _is_history(node.left) or _is_history(node.right)
+    if isinstance(node, ast.List):
+        return any(isinstance(part, ast.Starred) and _is_history(part.value) for part in node.elts)
+    if isinstance(node, ast.Subscript):
+        if isinstance(node.slice, ast.Slice):
+            return _is_history(node.value)
+        return isinstance(node.slice, ast.Constant) and LISTS.search(str(node.slice.value)) is not None
+    return LISTS.search(last_word(node)) is not None
 
 
 def ast_name(node: ast.expr) -> str:
