@@ -59,7 +59,7 @@ def texts(text: str) -> Iterator[str]:
         yield from said(inner)
         return
     plain = ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace("\\/", "/")
-    plain = plain.encode("utf-16", "surrogatepass").decode("utf-16")
+    plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     yield "".join(unicodedata.normalize("NFC", plain).split())
 
 

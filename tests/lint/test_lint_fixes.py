@@ -151,6 +151,7 @@ def test_files_are_proved_together(run, tmp_path):
     before = first.read_bytes()
     code, _, err = run(first, second, "--fix")
     assert code == 0 and "Fixed 1 of 1." in err and first.read_bytes() == before
+    assert " more prompt tokens are reused." in err
     assert NFC in json.loads(lines(second)[0])["messages"][0]["content"]
 
 

@@ -47,6 +47,7 @@ def apply_fixes(
         changed=fixing.changed,
         diff="".join(fixing.diffs),
         failed=fixing.failed,
+        gained=fixing.gained if fixing.fixed else 0,
         written=not options.diff,
     )
 
@@ -69,6 +70,7 @@ class _Fixing:
     failed: list[tuple[str, str]] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
     workload: Report | None = None
+    gained: int = 0
 
     # -- records --------------------------------------------------------------------------------------------------
 
@@ -90,7 +92,7 @@ class _Fixing:
             if reason := self._written(file, originals[file], mended):
                 unwritable[file] = reason
         if mended.copies:
-            self.workload = mended.report
+            self.workload, self.gained = mended.report, mended.gained
         if unwritable.keys() & mended.copies.keys():
             self.workload = self.options.relint(self._linted_files, lambda _: None)
         self._tell(told, mended, unwritable)

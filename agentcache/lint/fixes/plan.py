@@ -38,6 +38,9 @@ class Plan:
     def repairs(self) -> Iterator[Repair]:
         return (repair for lines in self.chains.values() for chain in lines.values() for repair in chain)
 
+    def put(self, spot: Spot, chain: Sequence[Repair]) -> None:
+        self.chains.setdefault(spot.file, {})[spot.line] = chain
+
     def leave_out(self, spot: Spot, reason: str, keep: int = 0) -> None:
         """
         Args:
@@ -78,6 +81,11 @@ class Gains:
             if (spot := Spot(request.file, request.record)) in before
         }
 
+    @property
+    def total(self) -> int:
+        """Tokens over all requests, those that were not mended themselves too."""
+        return sum(self._gained.values())
+
     def recovered(self) -> dict[int, int]:
         """Tokens by ``id`` of the defect; a request's first repair comes first."""
         found: dict[int, int] = {}
@@ -89,34 +97,45 @@ class Gains:
                 found[id(repair.defect)] = found.get(id(repair.defect), 0) + share
         return found
 
+    def others_worse(self) -> list[Spot]:
+        """Records without repairs that reuse less."""
+        return [spot for spot, gained in self._gained.items() if gained < 0 and not self._plan.chain(spot)]
+
     def cut(self) -> bool:
         """Leave out of the plan what makes a request reuse less, and what does not bring back most of what was said.
 
         Returns:
             Whether there was any.
         """
+        others = len(self.others_worse())
         worse = [spot for spot, gained in self._gained.items() if gained < 0]
         for spot in worse:
             if chain := self._plan.chain(spot):
                 self._plan.leave_out(spot, "the request would reuse less than before", len(chain) - 1)
-        if others := sum(not self._plan.chain(spot) for spot in worse):
+        if others:
             reason = f"{others} other request{'s' if others > 1 else ''} would reuse less than before"
             for spot in self._plan.spots():
                 self._plan.leave_out(spot, reason, len(self._plan.chain(spot)) - 1)
         return self._cut_weak() or bool(worse)
 
     def _cut_weak(self) -> bool:
+        """Those first that no other one stands before: what is behind it may do without."""
         recovered = self.recovered()
         promised: dict[int, int] = {}
-        defects: dict[int, Defect] = {}
         for repair in self._plan.repairs():
             promised[id(repair.defect)] = promised.get(id(repair.defect), 0) + repair.lost
-            defects[id(repair.defect)] = repair.defect
-        weak = [name for name, tokens in promised.items() if 2 * recovered[name] < tokens]
-        for name in weak:
-            reason = f"it would bring back {recovered[name]:,} of {promised[name]:,} tokens"
-            self._plan.leave_out_from(defects[name], reason)
+        weak = {name for name, tokens in promised.items() if 2 * recovered[name] < tokens}
+        for defect in self._foremost(weak):
+            back, said = recovered[id(defect)], promised[id(defect)]
+            self._plan.leave_out_from(defect, f"it would bring back {back:,} of {said:,} tokens")
         return bool(weak)
+
+    def _foremost(self, names: set[int]) -> list[Defect]:
+        chains = [[repair.defect for repair in self._plan.chain(spot)] for spot in self._plan.spots()]
+        found = [[defect for defect in chain if id(defect) in names] for chain in chains]
+        behind = {id(defect) for chain in found for defect in chain[1:]}
+        first = {id(chain[0]): chain[0] for chain in found if chain}
+        return [defect for name, defect in first.items() if name not in behind] or list(first.values())
 
 
 def _gained(before: RequestFigures, after: RequestFigures) -> int:

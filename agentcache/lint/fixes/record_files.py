@@ -19,6 +19,7 @@ from agentcache.lint.fixes.json_text import NotExactError, same
 from agentcache.lint.fixes.outcome import FixOptions
 from agentcache.lint.fixes.plan import Chains, Gains, Plan, Spot
 from agentcache.lint.fixes.repairs import Repair, digest
+from agentcache.lint.fixes.spreading import spread
 from agentcache.lint.linter import Report
 from agentcache.lint.records import Record, Unreadable
 
@@ -36,13 +37,15 @@ class MendedRecords:
         plan: the repairs that are made, and why others were left out.
         copies: mended copies of the files that change, by name.
         report: of the mended files.
-        recovered: tokens that are reused now and were not, by ``id`` of the defect.
+        recovered: tokens that mended requests reuse now and did not, by ``id`` of the defect.
+        gained: tokens over all requests.
     """
 
     plan: Plan
     copies: dict[str, Path] = field(default_factory=dict)
     report: Report | None = None
     recovered: dict[int, int] = field(default_factory=dict)
+    gained: int = 0
 
 
 def mend_records(files: Mapping[str, Path], chains: Chains, options: FixOptions, folder: Path) -> MendedRecords:
@@ -61,8 +64,10 @@ def mend_records(files: Mapping[str, Path], chains: Chains, options: FixOptions,
         for spot, reason in misread.items():
             plan.leave_out(spot, reason)
         gains = Gains(plan, before, report.requests)
-        if not misread and not gains.cut():
-            return MendedRecords(plan, copies, report, gains.recovered())
+        if misread or spread(plan, files, gains.others_worse()):
+            continue
+        if not gains.cut():
+            return MendedRecords(plan, copies, report, gains.recovered(), gains.total)
     for spot in plan.spots():
         plan.leave_out(spot, "what is left of the fixes does not add up")
     return MendedRecords(plan)
@@ -89,7 +94,7 @@ def _relinted(files: Mapping[str, Path], plan: Plan, options: FixOptions) -> tup
         chain = plan.chain(spot)
         if not chain or not isinstance(record, Record):
             return
-        if digest(record.body) == chain[-1].after:
+        if digest(record.body) == chain[-1].after or not chain[-1].after:
             misread.pop(spot, None)
         else:
             misread[spot] = "the mended record is read as another request than was meant"

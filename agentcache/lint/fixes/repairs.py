@@ -10,14 +10,14 @@ What stands behind a defect that stays is computed again anyhow, so of each chai
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from xxhash import xxh3_128_digest
 
 from agentcache.lint.finding import Applicability, Finding
-from agentcache.lint.fixes.changes import Change, applied, changes_between
+from agentcache.lint.fixes.changes import Change, applied, at, changes_between
 from agentcache.lint.fixes.content import lost_content
 from agentcache.lint.fixes.json_text import NotExactError
 from agentcache.lint.fixes.native import native_changes
@@ -53,13 +53,15 @@ class Repair:
 
     Attributes:
         changes: of the record's own JSON, as it is after the repairs before this one.
+        olds: digests of the values that change.
         before: digest of that JSON.
-        after: digest of the request's body without the defect.
+        after: digest of the request's body without the defect; empty where that is not known.
         lost: tokens that the request loses to the defect.
     """
 
     defect: Defect
     changes: tuple[Change, ...]
+    olds: tuple[bytes, ...]
     before: bytes
     after: bytes
     lost: int
@@ -158,10 +160,10 @@ class RepairLog:
         if (loss := lost_content(defect.code, record.body, asked)) is not None:
             raise NotExactError(loss)
         changes = tuple(native_changes(asked, record.body, record.places, reading.source))
-        before = digest(reading.source)
+        before, olds = digest(reading.source), olds_of(reading.source, changes)
         reading.source, reading.meant = applied(reading.source, changes), applied(reading.meant, asked)
         reading.body = body
-        return Repair(defect, self._kept_once(changes), before, digest(reading.meant), lost)
+        return Repair(defect, self._kept_once(changes), olds, before, digest(reading.meant), lost)
 
     def _kept_once(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Many records are often mended in the same way."""
@@ -176,6 +178,14 @@ def digest(value: Any) -> bytes:
     return xxh3_128_digest(
         json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     )
+
+
+def olds_of(value: Any, changes: Sequence[Change]) -> tuple[bytes, ...]:
+    """Digests of what ``changes`` would change in ``value``; none where it has no such places."""
+    try:
+        return tuple(digest(at(value, change.keys)) for change in changes)
+    except (LookupError, TypeError):
+        return ()
 
 
 def _path(explained: Explained) -> str:
