@@ -125,6 +125,25 @@ def test_a_message_put_at_the_end_or_once_is_not(body):
     assert in_loop(body) == []
 
 
+@pytest.mark.parametrize(
+    ("body", "codes"),
+    [
+        ('for message in messages[:-4]:\n    message["content"] = "[left out]"', ["AC401"]),
+        ('for index in range(len(messages) - 4):\n    messages[index]["content"] = "[left out]"', ["AC401"]),
+        (
+            'for index, old in enumerate(messages[1:-4]):\n    if old["role"] == "tool":\n        old["content"] = ""',
+            ["AC401"],
+        ),
+        ('for message in messages[-4:]:\n    message["content"] = "[left out]"', []),
+        ('for message in messages:\n    message["content"] = message["content"].strip()', []),
+        ('if len(messages) > 50:\n    for message in messages[:-4]:\n        message["content"] = "[left out]"', []),
+        ('for message in recall(step)[:-4]:\n    message["content"] = "[left out]"', []),
+    ],
+)
+def test_texts_that_are_taken_away_message_by_message_are_edits(body, codes):
+    assert in_loop(body) == codes
+
+
 def test_a_list_made_anew_for_each_conversation_is_no_history():
     source = """
 def score(client, rows):

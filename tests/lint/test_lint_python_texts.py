@@ -188,6 +188,12 @@ def test_an_order_that_nobody_chose_is_told(body, expected):
     assert [code for code, _ in found(body)] == ["AC203"] * expected
 
 
+def test_a_shuffled_list_is_a_random_order():
+    body = "tips = question.split()\nrandom.shuffle(tips)\nsystem = ', '.join(tips)"
+    assert found(body) == [("AC103", "error")]
+    assert found(body, "random.seed(3)\n") == []
+
+
 def test_a_set_in_an_annotated_parameter_is_one():
     source = (
         HEAD
@@ -248,6 +254,8 @@ def test_what_matters_is_where_in_the_list_a_message_stands(line, codes):
         ("Worker(system_prompt=text)", ["AC101"]),
         ("create_react_agent(model, tools=[], prompt=text)", ["AC101"]),
         ("client.images.generate(model='m', prompt=text)", []),
+        ("client.completions.create(model='m', prompt=text)", ["AC101"]),
+        ("client.completions.create(model='m', prompt=f'Answer {post}. {time.time()}')", []),
         ("post('/v1/messages', json={'model': 'm', 'system': text, 'messages': []})", ["AC101"]),
         ("FunctionTool(name='a', description=text)", ["AC101"]),
         ("client.send('hi', volatile={'time': text})", []),

@@ -20,10 +20,11 @@ from agentcache.lint.python.settings import setting_defects
 from agentcache.lint.python.slots import Requests, defects_of
 
 _WORTH_READING = re.compile(
-    r"""["'](?:system|developer|messages|tool_calls|input_schema)["'] | \bSystemMessage | \bsystem_?prompt | \bmessages\s*=
-      | \binstructions\b | \bsystem\s*= | (?i:system_?(?:prompt|message|instruction)) | \btools\s*= | Agent\( | Tool\(""",
+    r"""["'](?:system|developer|messages|tool_calls|input_schema)["'] | \bSystemMessage | \bmessages\s*= | \binstructions\b
+      | \bsystem\s*= | (?i:system_?(?:prompt|message|instruction)) | \btools\s*= | Agent\( | Tool\( | (?i:prompt\w*)\s*=""",
     re.VERBOSE,
 )
+"""What a source that has to do with prompts has somewhere; others are only parsed."""
 _BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
+
+from agentcache.lint.python.names import targets_of
+from agentcache.lint.python.places import Loop
 
 TEXT_KEYS = frozenset({"content", "text"})
 """Keys and attributes of messages that hold what is said."""
@@ -36,6 +40,37 @@ def edited_place(target: ast.expr) -> ast.expr | None:
         elif not (isinstance(target.slice, ast.Constant) and texts):
             return None
         target = target.value
+    return None
+
+
+def old_messages(target: ast.expr, loops: Sequence[Loop]) -> ast.expr | None:
+    """The list whose older messages a loop over ``messages[:-4]`` or ``range(len(messages) - 4)`` writes to."""
+    text = target.attr if isinstance(target, ast.Attribute) else None
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        text = target.slice.value if isinstance(target.slice.value, str) else None
+    if text not in TEXT_KEYS or not isinstance(target, ast.Subscript | ast.Attribute):
+        return None
+    message = target.value
+    index = message.slice if isinstance(message, ast.Subscript) else message
+    for loop in loops:
+        if isinstance(index, ast.Name) and not isinstance(loop, ast.While) and index.id in targets_of(loop.target):
+            return _older_part(loop.iter)
+    return None
+
+
+def _older_part(node: ast.expr) -> ast.expr | None:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        if node.func.id in ("enumerate", "reversed", "list", "len"):
+            return _older_part(node.args[0]) if node.func.id != "len" else node.args[0]
+        if node.func.id == "range":
+            end = node.args[min(1, len(node.args) - 1)]
+            return _older_part(end.left) if isinstance(end, ast.BinOp) and isinstance(end.op, ast.Sub) else None
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Slice)
+        and isinstance(node.slice.upper, ast.UnaryOp)
+    ):
+        return node.value
     return None
 
 

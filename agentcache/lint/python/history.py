@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from agentcache.lint.python.edited import TEXT_KEYS, edited_place, is_old, number_of
+from agentcache.lint.python.edited import TEXT_KEYS, edited_place, is_old, number_of, old_messages
 from agentcache.lint.python.module import Module, keyword_of, last_word
 from agentcache.lint.python.names import Here, names_in
 from agentcache.lint.python.places import Point
@@ -94,11 +94,19 @@ class Histories:
     def _edited(self, target: ast.expr, value: ast.expr, point: Point, *, adds: bool) -> Iterator[Defect]:
         place = edited_place(target)
         if place is None:
+            yield from self._elided(target, point)
             return
         turn = self._turn(place, point)
         if turn is None or self._is_first(point) or not (adds or self._varies(value, point, turn)):
             return
         yield _edit(target, point, turn)
+
+    def _elided(self, target: ast.expr, point: Point) -> Iterator[Defect]:
+        """``for message in messages[:-4]: message["content"] = "…"``: each turn takes the text of one more message away."""
+        place = old_messages(target, point.loops)
+        turn = None if place is None else self._turn(place, point)
+        if turn is not None and turn.loop is not None and not any(True for test in point.tests for _ in _bounds(test)):
+            yield _edit(target, point, turn)
 
     def _varies(self, value: ast.expr, point: Point, turn: Turn) -> bool:
         """The value can be another one in each turn: it comes from what the turn was given, or has worked out."""

@@ -7,7 +7,7 @@ import ast
 from agentcache.lint.python.module import Module, last_word
 from agentcache.lint.python.names import Here, Meaning, Names
 from agentcache.lint.python.places import Definition
-from agentcache.lint.python.sources import Source
+from agentcache.lint.python.sources import Source, is_seeded
 
 _WRAPPERS = {"list", "tuple", "enumerate", "reversed", "iter"}
 _SET_METHODS = {"union", "intersection", "difference", "symmetric_difference"}
@@ -147,6 +147,15 @@ class Orders:
                 continue
             if last_word(note.value).lower() in ("set", "frozenset", "abstractset") and last_word(note.slice) != "int":
                 return _set(note, last_word(note.slice) == "str")
+        return None
+
+    def shuffled(self, node: ast.Name, here: Here) -> Source | None:
+        """A list that ``random.shuffle`` has gone over in the same function."""
+        for call, point in self._module.callers.get("shuffle", ()):
+            mixed = call.args[0] if call.args else None
+            same = isinstance(mixed, ast.Name) and mixed.id == node.id and point.scope is here.point.scope
+            if same and self._module.imported(call.func) == "random.shuffle" and not is_seeded(self._module):
+                return Source("AC103", "a random order", "instant", call)
         return None
 
     def is_sorted(self, node: ast.expr) -> bool:

@@ -23,7 +23,7 @@ class Prompt:
     """An expression whose text goes into a prompt, in front of what changes anyway.
 
     Attributes:
-        part: ``constant`` is a module's constant that is called a prompt.
+        part: ``constant`` is a prompt as a whole: of a completion, or a module's constant that is called one.
         manner: ``sent`` with a request, ``kept`` by an agent that is made once, or only ``named`` like a system prompt.
         followed: the messages of the conversation are put behind it.
     """
@@ -55,6 +55,7 @@ _MAKING = re.compile(
     r"(?:\w+_)?(?:system_?(?:prompt|message|instructions?)|agent_?(?:prompt|instructions?))$",
     re.IGNORECASE,
 )
+_COMPLETION = re.compile(r"completions\.create$|\.a?complete$|text_completion$")
 _CONSTANT = re.compile(r"(?:^|_)PROMPT(?:_|$)")
 _DECORATORS = {"system_prompt", "instructions"}
 
@@ -135,6 +136,8 @@ def _of_call(module: Module, names: Names, node: ast.Call, point: Point) -> Iter
         of_agent = agent and keyword.arg in _AGENT_WORDS
         if keyword.arg in _SURE_WORDS or of_agent or (keyword.arg in _WORDS and sending):
             yield from _argument(names, keyword.value, point, "kept" if agent else "sent", node.lineno)
+        elif keyword.arg == "prompt" and _COMPLETION.search(ast.unparse(node.func)):
+            yield Prompt(keyword.value, point, "constant", "sent", node.lineno)
         elif keyword.arg == "description" and word.lower().endswith("tool"):
             yield Prompt(keyword.value, point, "tool", "kept", node.lineno)
 

@@ -228,7 +228,7 @@ class Reader:
         if meaning is None:
             source = source_of(node, self.module)
             return self.unknown(node, here) if source is None else ((Slot(node, here.point, here.point, source),),)
-        source = self.orders.unordered(node, here) or counted(meaning)
+        source = self.orders.unordered(node, here) or counted(meaning) or self.orders.shuffled(node, here)
         if source is not None:
             return ((Slot(node, here.point, here.point, source),),)
         return self._named(self._meant(meaning), node, here)

@@ -122,6 +122,8 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Ite
     of_module = isinstance(slot.evaluated.scope.node, ast.Module | ast.ClassDef) and prompt.part != "constant"
     if once and known < _ENOUGH and source.pace in ("instant", "day") and not (of_module or requests.with_tools):
         return  # each conversation has its own, and nothing that others share stands behind it
+    if prompt.part == "constant" and known < _ENOUGH:
+        return  # it may be what the request is about
     severity = _severity(source, once, known, prompt.followed)
     if severity is None:
         return

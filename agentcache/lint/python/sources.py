@@ -172,7 +172,7 @@ def _of_call(node: ast.Call, module: Module) -> Source | None:
         if len(node.args) > _WITHOUT_TIME[name]:
             return None
         return narrowed(Source(*_CLOCK, node), node)
-    if name.startswith("random.") and "random.seed" in _called(module):
+    if name.startswith("random.") and is_seeded(module):
         return None
     if name in ("id", "hash") and len(node.args) != 1:
         return None
@@ -184,8 +184,9 @@ def _of_call(node: ast.Call, module: Module) -> Source | None:
     return None if row is None else Source(*row, node)
 
 
-def _called(module: Module) -> set[str | None]:
-    return {module.imported(call.func) for call, _ in module.callers.get("seed", ())}
+def is_seeded(module: Module) -> bool:
+    """It calls ``random.seed``."""
+    return any(module.imported(call.func) == "random.seed" for call, _ in module.callers.get("seed", ()))
 
 
 def _variable(node: ast.expr, name: ast.expr) -> Source | None:
