@@ -308,11 +308,13 @@ class Linter:
     def _partings(self, prompt: Prompt, session: Session) -> Iterator[tuple[Session, Parting]]:
         """Where it parts from the session's last request (and reply), from the request that shares most with it, and, when
         it begins a session, from those that begin most like it."""
-        if session.answered is not None and (parting := part(session.answered, prompt, session.number, replay=True)):
-            yield session, parting
-        if session.mended is not None and (parting := part(session.mended, prompt, session.number)):
-            yield session, parting
-        numbers = [self._match(prompt).owner]
+        best = self._match(prompt)
+        for earlier, replay in ((session.answered, True), (session.mended, False)):
+            if earlier is None or (parting := part(earlier, prompt, session.number, replay=replay)) is None:
+                continue
+            if parting.settings_changed or not _goes_further(best, parting, session.last):
+                yield session, parting
+        numbers = [best.owner]
         if session.last is None:
             numbers += self._families.find(_sketch(prompt), session.number)[:_FAMILY]
         for number in dict.fromkeys(numbers):
@@ -340,7 +342,12 @@ class Linter:
         return replace(mended, first_new=prompt.first_new)
 
     def _charge(self, prompt: Prompt, session: Session, reused: int, found: list[Explained]) -> None:
-        """Write what each defect adds to the loss to its account."""
+        """Write what each defect adds to the loss to its account.
+
+        A request without defects may find less than it would had those before it had none: that is their loss as well.
+        """
+        if not found and session.blamed is not None and (lost := self._match(prompt).tokens - reused) > 0:
+            self._tallies.add(session.blamed, lost, session)
         for explained in found:
             edit = explained.cause.edit
             if isinstance(edit, NoEdit):
@@ -352,6 +359,8 @@ class Linter:
             if self._is_ignored(prompt.record, explained.rule.code):
                 continue
             self._tallies.confirm(explained, prompt, session, lost)
+            if lost:
+                session.blamed = explained.account
             if self._repairs is not None:
                 self._repairs.note(explained, lost)
 
@@ -394,6 +403,19 @@ class Linter:
         if other is not None and other is not session and other.last is not None:
             parting = part(other.last, prompt, None)
         self._share_points.add(prompt, session, other, parting)
+
+
+def _goes_further(best: Reuse, parting: Parting, last: Prompt | None) -> bool:
+    """Whether more of the later request is found elsewhere than in its session's last one, beyond the string in which they
+    part: then it goes back to an earlier request, and what was said since is another branch."""
+    if best.tokens <= parting.token:
+        return False
+    leaf = parting.later_leaf
+    end = parting.char if leaf is None else leaf.end
+    if parting.later.start_of(best.tokens) <= end:
+        return False
+    unmended = None if last is None else part(last, parting.later, parting.session)
+    return unmended is not None and best.tokens > unmended.token
 
 
 def _edited(prompt: Prompt, edit: TextEdit) -> Body | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from xxhash import xxh3_64_intdigest
@@ -31,6 +32,7 @@ class Session:
         last: its latest request.
         mended: the same request as it would be without the defects that were found.
         answered: ``mended`` with its reply behind it, where the file says how it was generated.
+        blamed: account of the last defect that was found in it.
         digests: the messages of its latest request but for the system's, each as a hash.
         system: the rest of that request's text: what the system says, and the tools.
     """
@@ -42,6 +44,7 @@ class Session:
     last: Prompt | None = None
     mended: Prompt | None = None
     answered: Prompt | None = None
+    blamed: Hashable = None
     digests: tuple[int, ...] = ()
     system: str = ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agentcache.lint.finding import Finding, Location
@@ -69,8 +69,8 @@ class Tallies:
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
-        self._confirmed: dict[Account, _Confirmed] = {}
-        self._observed: dict[Account, _Observed] = {}
+        self._confirmed: dict[Hashable, _Confirmed] = {}
+        self._observed: dict[Hashable, _Observed] = {}
 
     def confirm(self, explained: Explained, prompt: Prompt, session: Session, lost: int) -> None:
         """One more request, ``prompt``, shows the defect and loses ``lost`` tokens to it."""
@@ -99,6 +99,12 @@ class Tallies:
         tally.tokens_lost += lost
         tally.requests += 1
         tally.sessions |= {session.number, explained.other}
+
+    def add(self, account: Hashable, lost: int, session: Session) -> None:
+        """A request that does not show the defect loses ``lost`` tokens because one before it did."""
+        if (tally := self._confirmed.get(account)) is not None:
+            tally.tokens_lost += lost
+            tally.sessions.add(session.number)
 
     def observe(self, rule: Rule, seen: Observation, prompt: Prompt, session: Session) -> Account:
         """A request has something at a place.  Of what is only suspected to differ in the next one, the same value again
@@ -153,8 +159,8 @@ class Tallies:
         return confirmed + observed
 
     @staticmethod
-    def _open(accounts: Iterable[Account], account: Account) -> Account:
-        if not isinstance(accounts, dict) or account in accounts or len(accounts) < _MOST:
+    def _open(accounts: Mapping[Hashable, object], account: Account) -> Account:
+        if account in accounts or len(accounts) < _MOST:
             return account
         return account[0], "more"
 

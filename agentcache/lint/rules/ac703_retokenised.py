@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentcache.lint.parting import Parting
+from agentcache.lint.prompt import Prompt
 from agentcache.lint.rules.base import Cause, NoEdit, Rule
 
 
@@ -18,6 +19,10 @@ def explain(parting: Parting) -> Cause | None:
     token = parting.token
     if parting.settings_changed or token >= min(len(earlier.tokens), len(later.tokens)):
         return None
+    if not (_is_recorded(earlier) or _is_recorded(later)):
+        return (
+            None  # one tokenizer cut both: a word that goes on otherwise may be cut otherwise from its first letter on
+        )
     start = later.start_of(token)
     was, now = (prompt.tokenizer.token_text(prompt.tokens[token]) for prompt in (earlier, later))
     if start + max(len(was), len(now)) > parting.char:
@@ -44,6 +49,12 @@ def explain(parting: Parting) -> Cause | None:
         ),
         verdict="unavoidable",
     )
+
+
+def _is_recorded(prompt: Prompt) -> bool:
+    reply = prompt.record.reply
+    drawn = prompt.answered and reply is not None and reply.token_ids is not None
+    return drawn or prompt.record.prompt_ids is not None
 
 
 RULE = Rule(
