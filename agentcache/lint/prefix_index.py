@@ -9,8 +9,8 @@ from agentcache.cache.hashing import namespace_root, pack_tokens, page_key
 from agentcache.cache.prefix_tree import Node, PrefixTree
 from agentcache.cache.tokens import PagedTokens
 
-MAX_TOKENS = 8_000_000
-"""Tokens that an index keeps; their pages take a quarter of a gigabyte at 16 tokens a page."""
+MAX_TOKENS = 4_000_000
+"""Tokens that an index keeps; their pages take up to 0.2 GB of memory at 16 tokens a page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ from agentcache.lint.times import mask_times
 
 _SHARING_A_MESSAGE = 8
 """Sessions remembered for one message; many agents may be given the same task."""
-_KEPT_DIGESTS = 200_000
+_KEPT_DIGESTS = 100_000
 _KEPT_CHARS = 32_000_000
 """Characters of prompts kept for comparison, over all sessions; the sessions used longest ago go first."""
+_PROMPT_CHARS = 5_000
+"""What a prompt takes beside its text, in characters: pages, places, messages."""
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ class Session:
     @property
     def chars(self) -> int:
         prompts = (self.last, self.mended, self.answered)
-        kept = {id(prompt): len(prompt.text) for prompt in prompts if prompt is not None}
+        kept = {id(prompt): len(prompt.text) + _PROMPT_CHARS for prompt in prompts if prompt is not None}
         return sum(kept.values())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,10 +28,18 @@ class _Point:
     after: str
     fork: bool = False
     sessions: set[int] = field(default_factory=set)
+    more: int = 0
+    """Sessions whose numbers are not kept any more."""
+
+    @property
+    def count(self) -> int:
+        return len(self.sessions) + self.more
 
 
 _MOST = 500
 """Share points that are kept; those that were met longest ago go first."""
+_MOST_SESSIONS = 5_000
+"""Sessions whose share points are known by their numbers; what comes before them is only counted."""
 
 
 class SharePoints:
@@ -45,7 +53,7 @@ class SharePoints:
         self._page_size = page_size
         self._points: dict[bytes, _Point] = {}
         self._lengths: set[int] = set()
-        self._of_session: defaultdict[int, list[bytes]] = defaultdict(list)
+        self._of_session: OrderedDict[int, list[bytes]] = OrderedDict()
 
     def add(self, prompt: Prompt, session: Session, other: Session | None, parting: Parting | None) -> None:
         """A session begins with ``prompt``, and parts from ``other``, with which it shares most, at ``parting``."""
@@ -55,10 +63,11 @@ class SharePoints:
                 self._enter(key, point)
                 self._join(key, other.number)
                 # Whoever shares more with the other session shares this much as well.
-                for longer in [known for known in self._of_session[other.number] if known != key]:
+                for longer in [known for known in self._of_session.get(other.number, ()) if known != key]:
                     if self._points[longer].tokens > point.tokens:
-                        for number in self._points[longer].sessions:
+                        for number in list(self._points[longer].sessions):
                             self._join(key, number)
+                        point.more += self._points[longer].more
         for length in list(self._lengths):
             if length <= len(prompt.tokens) and (key := prefix_key(prompt.tokens, length)) in self._points:
                 self._join(key, session.number)
@@ -95,9 +104,17 @@ class SharePoints:
         self._lengths.add(point.tokens)
 
     def _join(self, key: bytes, session: int) -> None:
-        if session not in self._points[key].sessions:
-            self._points[key].sessions.add(session)
-            self._of_session[session].append(key)
+        point = self._points[key]
+        if session in point.sessions:
+            return
+        point.sessions.add(session)
+        self._of_session.setdefault(session, []).append(key)
+        self._of_session.move_to_end(session)
+        if len(point.sessions) > _MOST_SESSIONS:
+            point.more += len(point.sessions)
+            point.sessions.clear()
+        if len(self._of_session) > _MOST_SESSIONS:
+            self._of_session.popitem(last=False)
 
     def findings(self, rules: Sequence[Rule]) -> list[Finding]:
         """What the rules say of the share points."""
@@ -109,7 +126,7 @@ class SharePoints:
                 point.path,
                 point.char,
                 point.ends_string,
-                len(point.sessions),
+                point.count,
                 point.fork,
             )
             for rule in rules:
