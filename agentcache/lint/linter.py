@@ -312,7 +312,8 @@ class Linter:
         for earlier, replay in ((session.answered, True), (session.mended, False)):
             if earlier is None or (parting := part(earlier, prompt, session.number, replay=replay)) is None:
                 continue
-            if parting.settings_changed or not _goes_further(best, parting, session.last):
+            # What a session was blamed for may come again, and is then found where it stood before.
+            if session.blamed is not None or parting.settings_changed or not _goes_further(best, parting, session.last):
                 yield session, parting
         numbers = [best.owner]
         if session.last is None:
