@@ -32,6 +32,8 @@ SETTINGS = ("model", "cache_salt", "adapter")
 """Fields that give a prompt a namespace of its own."""
 _ADAPTERS = ("adapter", "lora", "lora_name", "lora_request")
 _ROOT = b"lint"
+_BEHIND_END = 4
+"""Tokens in which the end of a reply is looked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,32 +196,29 @@ class PromptMaker:
     def answer(self, prompt: Prompt) -> Prompt | None:
         """``prompt`` with its reply behind it as it was generated; ``None`` when the file does not say it.
 
-        Where ids were recorded, the tokens are those; the text is what the template makes of the reply.
+        Where ids were recorded, tokens and text are theirs. Otherwise the text is what the template makes of the reply, and
+        the tokens are its tokens up to the one that ended it: that one was drawn last and is not cached.
         """
         reply = prompt.record.reply
-        if reply is None or not prompt.messages:
+        if reply is None or not prompt.messages or (reply.message is None and reply.token_ids is None):
             return None
         record = prompt.record
-        ids = None
+        if reply.message is not None:
+            body = {
+                **record.body,
+                "messages": [*record.body["messages"], _whole(reply.message, record.body.get(PREFILL))],
+                "add_generation_prompt": False,
+                PREFILL: None,
+            }
+            record = replace(record, body=body, prompt_ids=None)
         if reply.token_ids is not None:
-            ids = [*prompt.tokens[0 : len(prompt.tokens)], *reply.token_ids]
-        if reply.message is None:
-            if ids is None:
-                return None
-            return replace(self._of_ids(replace(record, prompt_ids=ids), ids, prompt.tokens.root), answered=True)
-        body = {
-            **record.body,
-            "messages": [*record.body["messages"], _whole(reply.message, record.body.get(PREFILL))],
-            "add_generation_prompt": False,
-            PREFILL: None,
-        }
+            answered = self._followed_by(prompt, self._text_behind(prompt, reply.token_ids), reply.token_ids)
+            return replace(answered, record=record, answered=True)
         try:
-            made = self.make(replace(record, body=body, prompt_ids=None))
+            made = self.make(record)
         except ChatTemplateError:
             return None
-        if ids is not None and made.text.startswith(prompt.text):
-            made = replace(made, tokens=PagedTokens(ids, self._page_size, prompt.tokens.root))
-        return replace(made, answered=True)
+        return replace(made, tokens=self._without_end(made.tokens), answered=True)
 
     def render_text(self, body: Body) -> str:
         """The text alone.
@@ -239,15 +238,33 @@ class PromptMaker:
 
     def _with_prefill(self, prompt: Prompt, beginning: str) -> Prompt:
         """The beginning of the reply behind the generation prompt, tokenised by itself; control tokens in it are text."""
-        more = self.tokenizer.encode(beginning, parse_special=False)
+        return self._followed_by(prompt, beginning, self.tokenizer.encode(beginning, parse_special=False))
+
+    def _followed_by(self, prompt: Prompt, text: str, more: Sequence[int]) -> Prompt:
+        """``prompt`` with the tokens ``more``, which stand for ``text``, behind it."""
         count, end, starts = len(prompt.tokens), len(prompt.text), _Starts(self.tokenizer, more)
         head = prompt.start_of
         return replace(
             prompt,
-            text=prompt.text + beginning,
+            text=prompt.text + text,
             tokens=PagedTokens([*prompt.tokens[0:count], *more], self._page_size, prompt.tokens.root),
             start_of=lambda token: head(token) if token < count else end + starts(token - count),
         )
+
+    def _text_behind(self, prompt: Prompt, ids: Sequence[int]) -> str:
+        """The text of ``ids``; some tokenizers leave out a blank at the beginning of what they decode."""
+        last = prompt.tokens[max(0, len(prompt.tokens) - 1) : len(prompt.tokens)]
+        before, both = (self.tokenizer.decode(each, skip_special_tokens=False) for each in (last, [*last, *ids]))
+        return both[len(before) :]
+
+    def _without_end(self, tokens: PagedTokens) -> PagedTokens:
+        """Without the control token that ended a reply, and the white space that the template writes behind it."""
+        for end in range(len(tokens) - 1, max(0, len(tokens) - _BEHIND_END), -1):
+            if self.tokenizer.is_special(tokens[end]):
+                return PagedTokens(tokens[0:end], self._page_size, tokens.root)
+            if not self.tokenizer.token_text(tokens[end]).isspace():
+                break
+        return tokens
 
     def cut(self, prompt: Prompt, page_size: int) -> PagedTokens:
         """Its tokens in pages of another size."""

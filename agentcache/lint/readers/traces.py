@@ -80,8 +80,10 @@ def _ids(value: Any) -> array[int] | None:
 def _reply(choice: Any) -> Reply | None:
     if not isinstance(choice, Mapping):
         return None
-    message = choice.get("message")
-    return Reply(message if isinstance(message, Mapping) else None, _ids(choice.get("token_ids")))
+    message, ids = choice.get("message"), _ids(choice.get("token_ids"))
+    if ids is not None and choice.get("end_token", ids) is None:
+        ids = ids[:-1]  # the last that was drawn was not computed any more; behind an end token that is the end token
+    return Reply(message if isinstance(message, Mapping) else None, ids)
 
 
 def _usage(value: Any) -> Usage | None:
