@@ -302,7 +302,7 @@ class Linter:
                 token = None if edits else parting.token
                 earlier = parting.earlier.record.reference
                 char = _char_before(cause, edits)
-                return Explained(rule, cause, earlier, other.number, char, token, prompt, mended)
+                return Explained(rule, cause, earlier, other.number, char, token, parting.token, prompt, mended)
         return None
 
     def _partings(self, prompt: Prompt, session: Session) -> Iterator[tuple[Session, Parting]]:
@@ -349,14 +349,17 @@ class Linter:
         """
         if not found and session.blamed is not None and (lost := self._match(prompt).tokens - reused) > 0:
             self._tallies.add(session.blamed, lost, session)
+        left = len(prompt.tokens) - reused  # no more than this was computed again, however long the mended request is
         for explained in found:
             edit = explained.cause.edit
             if isinstance(edit, NoEdit):
-                lost = edit.tokens_lost
+                lost = explained.at + edit.tokens_lost - max(explained.at, reused)
             else:
                 now = self._match(explained.mended).tokens
-                lost = max(0, now - reused)
+                lost = now - reused
                 reused = max(reused, now)
+            lost = max(0, min(lost, left))
+            left -= lost
             if self._is_ignored(prompt.record, explained.rule.code):
                 continue
             self._tallies.confirm(explained, prompt, session, lost)

@@ -46,6 +46,7 @@ class Explained:
         other: number of its session.
         char: as ``Cause.char``, but in the request as it is, without the edits before this one.
         token: first token that differs; ``None``: the token of that character.
+        at: the token at which they part, in ``prompt``.
         prompt: the later request without the defects that were explained before this one.
         mended: the same without this one as well.
     """
@@ -56,6 +57,7 @@ class Explained:
     other: int
     char: int | None
     token: int | None
+    at: int
     prompt: Prompt
     mended: Prompt
 
