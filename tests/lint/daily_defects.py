@@ -121,7 +121,8 @@ def writing() -> list[Defect]:
 
 def histories() -> list[Defect]:
     steps = [
-        system(RULES), user("Name the parsers of this project, and say who wrote them."), assistant("There is one, and nobody has touched it in two years."),
+        system(RULES), user("Name the parsers of this project, and say who wrote them."),
+        assistant("There is one, and nobody has touched it in two years."),
         user("Which file is it in?"), assistant("It is in parser.py, beside the lexer."), user("Thanks."),
     ]  # fmt: skip
     whole = sent(*steps)
