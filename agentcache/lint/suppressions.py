@@ -188,7 +188,9 @@ def _lines(covers: tuple[int, int] | None) -> Callable[[Finding], bool]:
 def _removed(file: str, comment: IgnoreComment) -> Fix:
     if comment.removal is None:
         return _SHOWN
-    edit = Edit(file=file, record=comment.line, path="", start=comment.removal.start, end=comment.removal.end, content="")
+    edit = Edit(
+        file=file, record=comment.line, path="", start=comment.removal.start, end=comment.removal.end, content=""
+    )
     return Fix(applicability="safe", edits=(edit,))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clean_traffic import TEMPLATE
 from lint_workloads import write_jsonl, write_lint_tokenizer
 
 from agentcache.lint.cli import main
@@ -16,6 +17,18 @@ Lint = Callable[..., tuple[int, list[dict[str, Any]]]]
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_lint_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def printing_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose template prints all that there is."""
+    from tiny_folder import write_tiny_folder
+
+    folder = tmp_path_factory.mktemp("model")
+    write_tiny_folder(folder, max_position_embeddings=8192)
+    config = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}), "utf-8")
+    return folder
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clean_traffic import SHAPES, TEMPLATE
+from clean_traffic import SHAPES
 from lint_workloads import INSTRUCTIONS
 from live import live_server
-from tiny_folder import write_tiny_folder
 
 from agentcache.lint.cli import main
 
@@ -21,16 +20,6 @@ CHAT, RESPONSES, MESSAGES, COMPLETIONS = (
     "/v1/completions",
 )
 Sent = tuple[str, dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    """A tiny model whose template prints all that there is."""
-    folder = tmp_path_factory.mktemp("model")
-    write_tiny_folder(folder, max_position_embeddings=8192)
-    config = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}), "utf-8")
-    return folder
 
 
 def chat_shapes() -> list[Sent]:
@@ -143,14 +132,14 @@ def predicted(file: Path, model: Path, page_size: int, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("page_size", [16, 5])
 @pytest.mark.parametrize("workload", [*WORKLOADS, "all"])
-def test_a_replay_measures_what_was_predicted(model, tmp_path, capsys, workload, page_size):
+def test_a_replay_measures_what_was_predicted(printing_model, tmp_path, capsys, workload, page_size):
     made = [sent for name in (WORKLOADS if workload == "all" else [workload]) for sent in WORKLOADS[name]()]
-    lines = [{"method": "POST", "url": route, "body": {"model": model.name, **body}} for route, body in made]
+    lines = [{"method": "POST", "url": route, "body": {"model": printing_model.name, **body}} for route, body in made]
     file = tmp_path / "run.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    expected = predicted(file, model, page_size, capsys)
+    expected = predicted(file, printing_model, page_size, capsys)
     limits = {RESPONSES: "max_output_tokens"}
-    with live_server(model, num_pages=4096, page_size=page_size) as server:
+    with live_server(printing_model, num_pages=4096, page_size=page_size) as server:
         measured = []
         for line in lines:
             route = line["url"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from agentcache.lint.finding import Fix
 from agentcache.lint.parting import Parting
-from agentcache.lint.rules.base import BodyEdit, Cause, Rule
+from agentcache.lint.rules.base import Cause, Rule
 from agentcache.lint.texts.writing import Rewritten, blanks_differ, find_rewritten, same_but_for_blanks
 
 
@@ -13,17 +12,10 @@ def explain(parting: Parting) -> Cause | None:
     found = find_rewritten(parting, same_but_for_blanks, blanks_differ)
     if found is None:
         return None
-    before, after = found.excerpts()
-    return Cause(
-        place=found.place,
-        edit=BodyEdit(found.body, found.keys),
-        char=found.char,
-        severity="warning",
-        before=before,
-        after=after,
-        message=f"{found.owner} is the same but for {_what(found)}{found.more}",
-        help="strip and join texts in one place only, and replay messages byte for byte as they were sent or received",
-        fix=Fix(applicability="unsafe"),
+    return found.cause(
+        f"the same but for {_what(found)}",
+        "strip and join texts in one place only, and replay messages byte for byte as they were sent or received",
+        "unsafe",
     )
 
 

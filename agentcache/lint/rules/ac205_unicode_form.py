@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from agentcache.lint.finding import Fix
 from agentcache.lint.parting import Parting
-from agentcache.lint.rules.base import BodyEdit, Cause, Rule
+from agentcache.lint.rules.base import Cause, Rule
 from agentcache.lint.texts.writing import find_rewritten, letters_differ, same_but_for_form
 
 
@@ -13,17 +12,10 @@ def explain(parting: Parting) -> Cause | None:
     found = find_rewritten(parting, same_but_for_form, letters_differ)
     if found is None:
         return None
-    before, after = found.excerpts()
-    return Cause(
-        place=found.place,
-        edit=BodyEdit(found.body, found.keys),
-        char=found.char,
-        severity="warning",
-        before=before,
-        after=after,
-        message=f"{found.owner} is the same text in another Unicode form{found.more}",
-        help='bring text to one form where it enters the program, for instance with unicodedata.normalize("NFC", text)',
-        fix=Fix(applicability="safe"),
+    return found.cause(
+        "the same text in another Unicode form",
+        'bring text to one form where it enters the program, for instance with unicodedata.normalize("NFC", text)',
+        "safe",
     )
 
 

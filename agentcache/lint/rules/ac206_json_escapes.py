@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from agentcache.lint.finding import Fix
 from agentcache.lint.parting import Parting
-from agentcache.lint.rules.base import BodyEdit, Cause, Rule
+from agentcache.lint.rules.base import Cause, Rule
 from agentcache.lint.texts.writing import Rewritten, escapes_differ, find_rewritten, same_but_for_escapes
 
 
@@ -15,17 +14,10 @@ def explain(parting: Parting) -> Cause | None:
     found = find_rewritten(parting, same_but_for_escapes, escapes_differ)
     if found is None:
         return None
-    before, after = found.excerpts()
-    return Cause(
-        place=found.place,
-        edit=BodyEdit(found.body, found.keys),
-        char=found.char,
-        severity="warning",
-        before=before,
-        after=after,
-        message=f"{found.owner} is the same text with other escapes{found.more}",
-        help="write JSON in one way: json.dumps(…, ensure_ascii=False) everywhere, or nowhere",
-        fix=Fix(applicability="safe" if _are_the_same_json(found) else "unsafe"),
+    return found.cause(
+        "the same text with other escapes",
+        "write JSON in one way: json.dumps(…, ensure_ascii=False) everywhere, or nowhere",
+        "safe" if _are_the_same_json(found) else "unsafe",
     )
 
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentcache.chat.text import common_length
+from agentcache.lint.finding import Applicability, Fix
 from agentcache.lint.leaves import Leaf, replace_at, strings_of
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import SHARED_ROLES, Prompt
 from agentcache.lint.records import Body, Keys
+from agentcache.lint.rules.base import BodyEdit, Cause
 from agentcache.lint.structure.conversations import renders_further
 from agentcache.lint.texts.spans import MIN_SHARED
 from agentcache.lint.texts.spots import first_said, follows
@@ -49,6 +51,21 @@ class Rewritten:
     char: int
     body: Body
     count: int
+
+    def cause(self, message: str, help: str, applicability: Applicability) -> Cause:
+        """All such strings are written as before."""
+        before, after = self.excerpts()
+        return Cause(
+            place=self.place,
+            edit=BodyEdit(self.body, self.keys),
+            char=self.char,
+            severity="warning",
+            before=before,
+            after=after,
+            message=f"{self.owner} is {message}{self.more}",
+            help=help,
+            fix=Fix(applicability=applicability),
+        )
 
     @property
     def place(self) -> Hashable:
