@@ -72,3 +72,20 @@ def test_imports_point_downwards_only():
                 parts = words[1].split(".")
                 if parts[0] == "agentcache" and len(parts) > 1 and parts[1] in allowed and parts[1] != room:
                     assert parts[1] in below, f"{file.relative_to(ROOT)} imports {words[1]}"
+
+
+def test_any_module_of_the_linter_can_be_imported_first():
+    """No two of them wait for each other."""
+    code = """
+import importlib, sys
+from pathlib import Path
+
+root = Path(sys.argv[1])
+for file in sorted((root / "agentcache" / "lint").rglob("*.py")):
+    name = ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+    for known in [known for known in sys.modules if known.startswith("agentcache.lint")]:
+        del sys.modules[known]
+    importlib.import_module(name)
+"""
+    run = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, check=False, cwd="/")
+    assert run.returncode == 0, run.stderr

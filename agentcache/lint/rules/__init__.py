@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
+from functools import cache
 
 from agentcache.lint.rules.base import Rule
 
@@ -12,18 +13,25 @@ _ALWAYS = "AC903"
 """What cannot be read is said whatever was selected, unless it is ignored by name."""
 
 
+RULES: tuple[Rule, ...]
+"""By code.  Found when they are first asked for: what rules stand on may be imported before them."""
+
+
+@cache
 def _discovered() -> tuple[Rule, ...]:
     names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name.startswith("ac"))
     return tuple(importlib.import_module(f"{__name__}.{name}").RULE for name in names)
 
 
-RULES: tuple[Rule, ...] = _discovered()
-"""By code."""
+def __getattr__(name: str) -> tuple[Rule, ...]:
+    if name == "RULES":
+        return _discovered()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def find_rule(code: str) -> Rule | None:
     """The rule of that code, whatever its case."""
-    return next((rule for rule in RULES if rule.code == code.upper()), None)
+    return next((rule for rule in _discovered() if rule.code == code.upper()), None)
 
 
 def select_rules(select: Sequence[str], ignore: Sequence[str], extend: Sequence[str] = ()) -> tuple[Rule, ...]:
@@ -39,10 +47,10 @@ def select_rules(select: Sequence[str], ignore: Sequence[str], extend: Sequence[
         ValueError: a prefix that no rule has.
     """
     for prefix in (*select, *ignore, *extend):
-        if not prefix or not any(rule.code.startswith(prefix.upper()) for rule in RULES):
-            known = ", ".join(rule.code for rule in RULES)
+        if not prefix or not any(rule.code.startswith(prefix.upper()) for rule in _discovered()):
+            known = ", ".join(rule.code for rule in _discovered())
             raise ValueError(f"got {prefix!r}, expected the beginning of a rule's code; this version has {known}")
-    chosen = {rule: _prefixes(rule, select, extend) for rule in RULES}
+    chosen = {rule: _prefixes(rule, select, extend) for rule in _discovered()}
     return tuple(rule for rule, prefixes in chosen.items() if _reach(rule, prefixes) > _reach(rule, ignore))
 
 
