@@ -18,6 +18,19 @@ def hits(*numbers):
     return "".join(f"[{n + 1}] {DOCUMENTS[number]}\n" for n, number in enumerate(numbers))
 
 
+def pieces(*numbers):
+    return "".join(f"<document>\n{DOCUMENTS[number]}\n</document>\n" for number in numbers)
+
+
+def sourced(*numbers):
+    each = (
+        f'<document index="{n + 1}">\n<source>page{number}.html</source>\n'
+        f"<document_content>\n{DOCUMENTS[number]}\n</document_content>\n</document>\n"
+        for n, number in enumerate(numbers)
+    )
+    return f"<documents>\n{''.join(each)}</documents>\n"
+
+
 TWINS = [
     Twin(
         "AC106",
@@ -26,6 +39,20 @@ TWINS = [
         clean=apart(
             [ANSWER + RULES] * 3, [f"<documents>\n{d}\n</documents>\n{q}" for d, q in zip(DOCUMENTS, QUESTIONS)]
         ),
+        path="messages[0].content",
+    ),
+    Twin(
+        "AC106",
+        "documents one behind another, each in a tag",
+        failing=apart([pieces(*order) + ANSWER + RULES for order in ((0, 1), (1, 2), (2, 0, 1))]),
+        clean=apart([ANSWER + RULES + pieces(*order) for order in ((0, 1), (1, 2), (2, 0, 1))]),
+        path="messages[0].content",
+    ),
+    Twin(
+        "AC106",
+        "documents with their sources in one tag",
+        failing=apart([sourced(*order) + ANSWER + RULES for order in ((0, 1), (1, 2), (2, 0, 1))]),
+        clean=apart([ANSWER + RULES + sourced(*order) for order in ((0, 1), (1, 2), (2, 0, 1))]),
         path="messages[0].content",
     ),
     Twin(

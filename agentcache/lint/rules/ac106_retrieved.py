@@ -38,15 +38,17 @@ def _tagged(spot: Spot) -> Span | None:
     if was is None or now is None or was.end >= len(spot.before) or now.end >= len(spot.after):
         return None
     same = common_suffix(spot.before[spot.offset : was.end], spot.after[spot.offset : now.end])
-    span = Span(spot.offset, was.end - same, now.end - same)
-    return span if spot.comes_again(span) else None
+    whole = Span(spot.offset, was.end, now.end)  # documents that both have are no instructions
+    return Span(spot.offset, was.end - same, now.end - same) if spot.comes_again(whole) else None
 
 
 def _to_last_difference(spot: Spot) -> Span | None:
     """The documents to the last difference, when more than a document that both have is the same behind."""
     behind = spot.parting.behind
     span = Span(spot.offset, len(spot.before) - behind, len(spot.after) - behind)
-    own_lines = spot.after[span.after_end :].split(spot.line_end)[1:]
+    block = retrieved_block(spot.after, spot.offset, spot.line_end)
+    end = span.after_end if block is None or block.end == len(spot.after) else max(span.after_end, block.end)
+    own_lines = spot.after[end:].split(spot.line_end)[1:]
     while own_lines and starts_document(own_lines[0]):
         own_lines.pop(0)
     if sum(map(len, own_lines)) >= MIN_SHARED or spot.goes_on_behind:

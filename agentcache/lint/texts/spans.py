@@ -113,6 +113,7 @@ def equal_behind(before: str, after: str, before_end: int, after_end: int, behin
     Args:
         behind: characters that both have in common at their ends.
     """
+    behind = min(behind, len(before) - before_end, len(after) - after_end)
     at_once = common_length(before[before_end:], after[after_end:])
     if max(at_once, behind) >= MIN_SHARED:
         return max(at_once, behind)

@@ -99,10 +99,13 @@ def is_a_block(text: str, block: Block) -> bool:
 
 
 def retrieved_block(text: str, at: int, line_end: str = "\n") -> Block | None:
-    """The retrieved text that character ``at`` lies in, to the closing tag or, where none is, to the end of ``text``."""
-    tagged = _open_tag(text, at, _RETRIEVED_TAG)
+    """The retrieved text that character ``at`` lies in, to the closing tag or, where none is, to the end of ``text``.
+
+    Documents of one search stand in one tag, or one behind another in tags of their own; all of them are the block.
+    """
+    tagged = _open_tag(text, at, _RETRIEVED_TAG, outermost=True)
     if tagged is not None:
-        return Block(at, max(at, tagged))
+        return Block(at, max(at, _last_of_row(text, tagged, _RETRIEVED_TAG)))
     start = _line_start(text, at, line_end)
     first = max(0, start - _REACH)
     for line in reversed([*text[first:start].split(line_end), text[start:at]][-40:]):
@@ -145,15 +148,27 @@ def _listed_under(text: str, start: int, line_end: str) -> bool:
     return False
 
 
-def _open_tag(text: str, at: int, names: str) -> int | None:
-    """Where the innermost tag of ``names`` that is open at ``at`` ends; ``None`` when none is open."""
+def _open_tag(text: str, at: int, names: str, *, outermost: bool = False) -> int | None:
+    """Where the innermost (or outermost) tag of ``names`` that is open at ``at`` ends; ``None`` when none is open."""
     first = max(0, at - _REACH)
-    opened = re.compile(rf"<({names})\b[^<>]*>", re.IGNORECASE)
-    for match in reversed(list(opened.finditer(text, first, at))):
-        closing = re.compile(rf"</{match[1]}\s*>", re.IGNORECASE).search(text, match.end())
+    opened = list(re.compile(rf"<({names})\b[^<>]*>", re.IGNORECASE).finditer(text, first, at))
+    for match in opened if outermost else reversed(opened):
+        closing = _closing(match[1]).search(text, match.end())
         if closing is not None and closing.start() >= at:
             return closing.start()
     return None
+
+
+def _last_of_row(text: str, end: int, names: str) -> int:
+    """Where the last of the tags of ``names`` ends that follow one another from the closing tag at ``end`` on."""
+    following = re.compile(rf"</[^<>]*>\s*<({names})\b[^<>]*>", re.IGNORECASE)
+    while (opened := following.match(text, end)) and (closing := _closing(opened[1]).search(text, opened.end())):
+        end = closing.start()
+    return end
+
+
+def _closing(name: str) -> re.Pattern[str]:
+    return re.compile(rf"</{re.escape(name)}\s*>", re.IGNORECASE)
 
 
 def _line_start(text: str, at: int, line_end: str) -> int:
