@@ -278,9 +278,10 @@ class Linter:
     def _mend(self, prompt: Prompt, session: Session) -> list[Explained]:
         """Explain one parting after another, each time making the request as it should have been there."""
         found: list[Explained] = []
+        unmended = None if session.last is None else part(session.last, prompt, session.number)
         while len(found) < _MOST_DEFECTS:
             mended = found[-1].mended if found else prompt
-            explained = self._explain_next(mended, session, found)
+            explained = self._explain_next(mended, session, found, unmended)
             if explained is None:
                 break
             found.append(explained)
@@ -288,12 +289,22 @@ class Linter:
                 break  # nothing in the request would bring the rest back
         return found
 
-    def _explain_next(self, prompt: Prompt, session: Session, found: list[Explained]) -> Explained | None:
+    def _explain_next(
+        self, prompt: Prompt, session: Session, found: list[Explained], unmended: Parting | None
+    ) -> Explained | None:
+        """
+        Args:
+            unmended: where the request parts from its session's last one as that was sent.
+        """
         known = {explained.account for explained in found}
         for other, parting in self._partings(prompt, session):
+            # What the last request said as well can only be what was found in that one already.
+            again = other is session and _goes_on(session.last, parting, unmended)
             for rule in self._explainers:
                 cause = rule.explain(parting) if rule.explain is not None else None
                 if cause is None or (rule.code, cause.place) in known:
+                    continue
+                if again and (rule.code, cause.place) not in session.accounts:
                     continue
                 mended = self._apply(prompt, cause)
                 if mended is None:
@@ -363,6 +374,7 @@ class Linter:
             if self._is_ignored(prompt.record, explained.rule.code):
                 continue
             self._tallies.confirm(explained, prompt, session, lost)
+            session.accounts.add(explained.account)
             if lost:
                 session.blamed = explained.account
             if self._repairs is not None:
@@ -420,6 +432,13 @@ def _goes_further(best: Reuse, parting: Parting, last: Prompt | None) -> bool:
         return False
     unmended = None if last is None else part(last, parting.later, parting.session)
     return unmended is not None and best.tokens > unmended.token
+
+
+def _goes_on(last: Prompt | None, parting: Parting, unmended: Parting | None) -> bool:
+    """Whether the request says here what its session's last one said, which only without its defects said something else."""
+    if last is None or parting.settings_changed or parting.replay:
+        return False
+    return unmended is None or unmended.token > parting.token
 
 
 def _edited(prompt: Prompt, edit: TextEdit) -> Body | None:

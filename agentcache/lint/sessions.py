@@ -34,7 +34,8 @@ class Session:
         last: its latest request.
         mended: the same request as it would be without the defects that were found.
         answered: ``mended`` with its reply behind it, where the file says how it was generated.
-        blamed: account of the last defect that was found in it.
+        blamed: account of the last defect that cost something in it.
+        accounts: of all defects that were found in it.
         digests: the messages of its latest request but for the system's, each as a hash.
         system: the rest of that request's text: what the system says, and the tools.
     """
@@ -47,6 +48,7 @@ class Session:
     mended: Prompt | None = None
     answered: Prompt | None = None
     blamed: Hashable = None
+    accounts: set[Hashable] = field(default_factory=set)
     digests: tuple[int, ...] = ()
     system: str = ""
 

@@ -33,7 +33,7 @@ def explain(parting: Parting) -> Cause | None:
         return None
     index = _message_at(earlier, parting.char)
     message = earlier.messages[index]
-    what = _what(message, parting)
+    what, place = _what(message, parting), earlier.path(("messages", index))
     return Cause(
         place=("rewritten", message["role"], what),
         edit=NoEdit(("messages", index), lost),
@@ -41,7 +41,7 @@ def explain(parting: Parting) -> Cause | None:
         severity="warning",
         before=_excerpt(earlier.text, parting.char),
         after=_excerpt(later.text, parting.char),
-        message=f"the chat template {what} of messages[{index}] ({message['role']}), now that more messages follow it",
+        message=f"the chat template {what} of {place} ({message['role']}), now that more messages follow it",
         help=_HELP,
         verdict="unavoidable",
     )

@@ -66,7 +66,7 @@ def are_values(spot: Spot, span: Span) -> bool:
     if _LABEL.search(label) and all(map(_WORD.match, parts)):
         return True
     # The first word of a sentence has a capital letter without being a name.
-    return all(map(_NAME.match, parts)) and not _SENTENCE.search(label[-8:])
+    return (all(map(_NAME.match, parts)) or _differ_in_names(*parts)) and not _SENTENCE.search(label[-8:])
 
 
 def _are_phrases(was: str, now: str) -> bool:
@@ -74,6 +74,13 @@ def _are_phrases(was: str, now: str) -> bool:
     mine, theirs = was.split(), now.split()
     fewer = min(len(mine), len(theirs))
     return fewer >= _PHRASE and 2 * len(set(mine) & set(theirs)) <= fewer
+
+
+def _differ_in_names(was: str, now: str) -> bool:
+    """The same words around other names: ``Ann and lives in Rome``, ``Bob and lives in Oslo``."""
+    mine, theirs = was.split(), now.split()
+    pairs = [(one, other) for one, other in zip(mine, theirs, strict=False) if one != other]
+    return len(mine) == len(theirs) > len(pairs) > 0 and all(_NAME.match(word) for pair in pairs for word in pair)
 
 
 def _is_longer(was: str, now: str) -> bool:
