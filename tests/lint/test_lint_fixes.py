@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import twins_ac201
+import twins_ac202
 from lint_workloads import INSTRUCTIONS, chat
 
 from agentcache.lint.cli import main
@@ -465,3 +467,31 @@ def test_only_reasoning_may_be_added():
     body = {"messages": [{"role": "assistant", "content": "Done."}]}
     assert lost_content("AC405", body, [AddedMember(("messages", 0), "reasoning_content", "Hm.")]) is None
     assert lost_content("AC405", body, [AddedMember(("messages", 0), "name", "x")]) is not None
+
+
+WRAPPERS = {
+    "bare": lambda body: body,
+    "body": lambda body: {"custom_id": "7", "body": body},
+    "request": lambda body: {"request": body, "note": "x"},
+    "params": lambda body: {"params": body},
+    "input": lambda body: {"input": body},
+    "request.body": lambda body: {"request": {"url": "/v1/chat/completions", "body": body}},
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS.keys())
+@pytest.mark.parametrize("twin", [*twins_ac201.TWINS[:2], twins_ac202.TWINS[0]], ids=lambda twin: twin.name)
+def test_tools_are_mended_wherever_the_request_stands(run, tmp_path, twin, wrap):
+    """Tools named before the messages stay there: the order of a request's own members is nobody's business."""
+    requests = [wrap({"tools": body["tools"], **body}) for body in twin.failing]
+    file = write(tmp_path / "a.jsonl", requests)
+    code, out, err = run(file, "--fix", "--unsafe-fixes", *twin.flags)
+    assert "Fixed 1 of 1." in err and "not applied" not in err, (code, out, err)
+    members = [list(unwrapped(json.loads(line))) for line in lines(file)[:-1]]
+    assert members == [list(unwrapped(request)) for request in requests]
+
+
+def unwrapped(record: dict[str, Any]) -> dict[str, Any]:
+    while "messages" not in record:
+        record = next(value for value in record.values() if isinstance(value, dict))
+    return record

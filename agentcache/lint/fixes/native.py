@@ -32,7 +32,7 @@ def native_changes(changes: Iterable[Change], body: Body, places: Places, source
         NotExactError: the record does not have such a part in one piece.
     """
     for change in changes:
-        path, _ = places.find(change.keys)
+        path = places.find(change.keys).path.removesuffix(".")  # the body itself, where it stands in something
         keys = keys_of(path, source)
         if keys is None:
             raise NotExactError(f"what would be changed has no place of its own in the file ({path or 'the record'})")

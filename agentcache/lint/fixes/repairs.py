@@ -17,7 +17,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from agentcache.lint.finding import Applicability, Finding
-from agentcache.lint.fixes.changes import Change, applied, at, changes_between
+from agentcache.lint.fixes.changes import Change, OrderChange, applied, at, changes_between
 from agentcache.lint.fixes.content import lost_content
 from agentcache.lint.fixes.json_text import NotExactError
 from agentcache.lint.fixes.native import native_changes
@@ -154,7 +154,7 @@ class RepairLog:
         if reading.obstacle is not None:
             raise NotExactError(reading.obstacle)
         record, body = explained.prompt.record, explained.mended.record.body
-        asked = list(changes_between(record.body, body))
+        asked = [change for change in changes_between(record.body, body) if not _is_idle(change)]
         if not asked:
             raise NotExactError("nothing in the request would change")
         if (loss := lost_content(defect.code, record.body, asked)) is not None:
@@ -171,6 +171,11 @@ class RepairLog:
             return self._known.setdefault(changes, changes)
         except TypeError:  # what is added has lists in it
             return changes
+
+
+def _is_idle(change: Change) -> bool:
+    """In which order a request names its own members (model, tools, messages, …) says nothing."""
+    return isinstance(change, OrderChange) and not change.keys
 
 
 def digest(value: Any) -> bytes:
