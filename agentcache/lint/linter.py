@@ -42,6 +42,12 @@ _MOST_UNREADABLE = 1_000
 """Records that are named; what more there is of them is counted."""
 
 
+_FOREIGN = (
+    "its recorded token ids are not what this tokenizer and template make of its messages: name the model that was served "
+    "with --tokenizer, or its template with --template; requests of this file that have ids were left out"
+)
+
+
 class Repairs(Protocol):
     """Hears how each request would have to read."""
 
@@ -162,6 +168,8 @@ class Linter:
         self._unreadable: list[Unreadable] = []
         self._num_unreadable = 0
         self._ignored: dict[tuple[str, int, str], bool] = {}
+        self._foreign: dict[str, int] = {}
+        """Files whose recorded ids another tokenizer or template made -> the first such record."""
 
     def add_all(self, records: Iterable[Record | Unreadable]) -> None:
         for record in records:
@@ -178,6 +186,12 @@ class Linter:
         except RequestError as error:
             self._refuse(Unreadable(record.file, record.line, f"the chat template refuses it: {error}"))
             return
+        if _is_foreign(prompt):
+            self._foreign.setdefault(record.file, record.line)
+        if record.prompt_ids is not None and record.file in self._foreign:
+            if self._foreign[record.file] == record.line:
+                self._refuse(Unreadable(record.file, record.line, _FOREIGN))
+            return
         self._usage.add(record)
         self._ignored.update(dict.fromkeys(((record.file, record.line, code) for code in record.ignored), False))
         reuse = self._actual.match(prompt.tokens)
@@ -186,11 +200,10 @@ class Linter:
             prompt = replace(prompt, first_new=_common(session.last, prompt))
         self._count_in(prompt, session, reuse)
         found = self._mend(prompt, session)
-        mended = found[-1].mended if found else prompt
         self._charge(prompt, session, reuse.tokens, found)
         self._inspect(prompt, session)
         self._compare_sessions(prompt, session, None if found else reuse.owner)
-        self._keep(prompt, mended, session)
+        self._keep(prompt, found, session)
 
     def report(self) -> Report:
         findings = [
@@ -241,8 +254,14 @@ class Linter:
         self._shares[0].cached_tokens += reuse.tokens
         self._shares[0].whole_page_tokens += reuse.whole
 
-    def _keep(self, prompt: Prompt, mended: Prompt, session: Session) -> None:
-        """What the cache holds from now on, the reply included where the file says it."""
+    def _keep(self, prompt: Prompt, found: list[Explained], session: Session) -> None:
+        """What the cache holds from now on, the reply included where the file says it.
+
+        It would hold the request with one defect less as well: a defect that stays the same from then on costs only once.
+        """
+        for explained in found[:-1]:
+            self._mended.publish(explained.mended.tokens, session.number)
+        mended = found[-1].mended if found else prompt
         answer = self._maker.answer(prompt)
         held = prompt if answer is None else answer
         self._actual.publish(prompt.tokens, session.number)
@@ -250,9 +269,9 @@ class Linter:
             self._actual.publish(answer.tokens, session.number)
         for index, share in zip(self._others, self._shares[1:], strict=True):
             tokens = self._maker.cut(prompt, index.page_size)
-            found = index.match(tokens)
-            share.cached_tokens += found.tokens
-            share.whole_page_tokens += found.whole
+            reuse = index.match(tokens)
+            share.cached_tokens += reuse.tokens
+            share.whole_page_tokens += reuse.whole
             index.publish(self._maker.cut(held, index.page_size), session.number)
         mended_answer = answer
         if mended is not prompt:
@@ -310,7 +329,7 @@ class Linter:
                 if mended is None:
                     continue
                 edits = [explained.cause for explained in found]
-                token = None if edits else parting.token
+                token = _token_before(parting, found[0].prompt) if edits else parting.token
                 earlier = parting.earlier.record.reference
                 char = _char_before(cause, edits)
                 return Explained(rule, cause, earlier, other.number, char, token, parting.token, prompt, mended)
@@ -358,8 +377,12 @@ class Linter:
 
         A request without defects may find less than it would had those before it had none: that is their loss as well.
         """
-        if not found and session.blamed is not None and (lost := self._match(prompt).tokens - reused) > 0:
-            self._tallies.add(session.blamed, lost, session)
+        if not found:
+            best = self._match(prompt)
+            owner = self._sessions.get(best.owner)
+            account = (None if owner is None else owner.blamed) or session.blamed
+            if account is not None and best.tokens > reused:
+                self._tallies.add(account, best.tokens - reused, session)
         left = len(prompt.tokens) - reused  # no more than this was computed again, however long the mended request is
         for explained in found:
             edit = explained.cause.edit
@@ -375,7 +398,7 @@ class Linter:
                 continue
             self._tallies.confirm(explained, prompt, session, lost)
             session.accounts.add(explained.account)
-            if lost:
+            if lost or not explained.rule.code.startswith("AC6"):  # who is asked for by right shares nothing by right
                 session.blamed = explained.account
             if self._repairs is not None:
                 self._repairs.note(explained, lost)
@@ -421,11 +444,25 @@ class Linter:
         self._share_points.add(prompt, session, other, parting)
 
 
+def _is_foreign(prompt: Prompt) -> bool:
+    """Whether the recorded ids are another model's.  Replies may be recorded in other words than a template has for them, and a
+    template's clock goes on, so only requests without replies are looked at, and most ids must be others."""
+    ids, messages = prompt.record.prompt_ids, prompt.messages
+    if ids is None or prompt.rendered or not messages or any(message["role"] == "assistant" for message in messages):
+        return False
+    rendered = prompt.maker.make(replace(prompt.record, prompt_ids=None)).tokens
+    expected = set(rendered[0 : len(rendered)])
+    return 5 * len(expected & set(ids)) < 4 * max(len(expected), len(set(ids)))
+
+
 def _goes_further(best: Reuse, parting: Parting, last: Prompt | None) -> bool:
     """Whether more of the later request is found elsewhere than in its session's last one, beyond the string in which they
     part: then it goes back to an earlier request, and what was said since is another branch."""
     if best.tokens <= parting.token:
         return False
+    alignment = parting.alignment
+    if alignment.at + alignment.gone + alignment.again == len(parting.earlier.digests) < len(parting.later.digests):
+        return False  # all that was said last comes again: it goes on from there
     leaf = parting.later_leaf
     end = parting.char if leaf is None else leaf.end
     if parting.later.start_of(best.tokens) <= end:
@@ -450,6 +487,21 @@ def _edited(prompt: Prompt, edit: TextEdit) -> Body | None:
     old = string_at(body, edit.leaf.keys)
     changed: Body = replace_at(body, edit.leaf.keys, old[:start] + edit.content + old[end:])
     return changed
+
+
+def _token_before(parting: Parting, prompt: Prompt) -> int | None:
+    """The token at which they part, in the request as it is; ``None`` where it cannot be told.
+
+    ::
+
+        as it is   … defect … |same to the end     edits before a place leave its distance from the end as it is
+        mended     … …        |same to the end
+    """
+    mended = parting.later.text
+    char = len(prompt.text) - (len(mended) - parting.char)
+    if char < 0 or prompt.text[char:] != mended[parting.char :]:
+        return None
+    return prompt.token_at(char)
 
 
 def _char_before(cause: Cause, causes: Sequence[Cause]) -> int | None:

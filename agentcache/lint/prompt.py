@@ -45,6 +45,7 @@ class Prompt:
         start_of: first character of each token in ``text``.
         maker: what rendered it.
         first_new: messages before this index stood in its session's last request.
+        rendered: the text is what the template makes of the record; otherwise it is what recorded ids stand for.
         answered: the reply that is its last message is known as it was generated.
     """
 
@@ -54,6 +55,7 @@ class Prompt:
     start_of: Callable[[int], int] = field(repr=False)
     maker: PromptMaker = field(repr=False)
     first_new: int = 0
+    rendered: bool = True
     answered: bool = False
 
     @property
@@ -284,7 +286,7 @@ class PromptMaker:
     def _of_ids(self, record: Record, ids: Sequence[int], root: bytes) -> Prompt:
         text = self.tokenizer.decode(ids, skip_special_tokens=False)
         starts = _Starts(self.tokenizer, ids)
-        return Prompt(record, text, PagedTokens(ids, self._page_size, root), starts, self)
+        return Prompt(record, text, PagedTokens(ids, self._page_size, root), starts, self, rendered=False)
 
 
 class _Starts:

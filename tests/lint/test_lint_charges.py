@@ -35,3 +35,47 @@ def test_losses_and_reuse_add_up_to_what_the_same_requests_without_the_defect_re
     assert clean["findings"] == []
     assert {finding["code"] for finding in found["findings"]} == {"AC204"}
     assert total(found["findings"]) + statistics["predicted_cached_tokens"] == expected["predicted_cached_tokens"]
+
+
+def test_a_defect_that_stays_costs_once_whatever_stands_before_it(lint):
+    """A call's arguments are written anew from the third request on; a clock before them ticks in every request."""
+    head = [{"role": "user", "content": "Why does the build fail?"}]
+    call = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}
+    said = [
+        *head,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "x = 1  # and more text that stands in this file"},
+    ]
+    for number in range(5):
+        said += [
+            {"role": "assistant", "content": f"Step {number} is done."},
+            {"role": "user", "content": f"Do step {number + 1}."},
+        ]
+    requests = [{"messages": [*said[: 3 + 2 * turn]], "tools": [tool("read_file")]} for turn in range(6)]
+    other = {**call, "function": {"name": "read_file", "arguments": '{"path":"a.py"}'}}
+    for request in requests[2:]:
+        request["messages"][1] = {**request["messages"][1], "tool_calls": [other]}
+
+    def with_system(texts):
+        return [{**r, "messages": [{"role": "system", "content": t}, *r["messages"]]} for r, t in zip(requests, texts)]
+
+    ticking = with_system(f"It is 10:3{n}:05. {INSTRUCTIONS}" for n in range(6))
+    still = with_system(f"It is 10:30:05. {INSTRUCTIONS}" for n in range(6))
+    (_, both), (_, one) = (lint(bodies, "--ignore", "AC5") for bodies in (ticking, still))
+    lost = {finding["code"]: finding["tokens_lost"] for finding in both}
+    assert [finding["code"] for finding in one] == ["AC207"] and set(lost) == {"AC101", "AC207"}
+    assert lost["AC207"] == one[0]["tokens_lost"]
+    second = next(finding for finding in both if finding["code"] == "AC207")
+    # The clocks may take a token more or less.
+    assert abs(second["location"]["token"] - one[0]["location"]["token"]) <= 2 < 100 < second["location"]["token"]
+
+
+def test_ids_of_another_tokenizer_are_an_error_and_nothing_is_made_of_them(lint):
+    body = {"messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": "Hello."}]}
+    line = {"format": "agentcache-trace", "version": 1, "route": "/v1/chat/completions", "request": body}
+    lines = [{**line, "prompt_token_ids": [650 - n for n in range(90 + k)], "choices": []} for k in range(3)]
+    code, found = lint(lines)
+    assert code == 2
+    [finding] = found
+    assert (finding["code"], finding["location"]["record"]) == ("AC903", 1)
+    assert "--tokenizer" in finding["message"]
