@@ -48,7 +48,43 @@ def regenerated(arguments):
     return [{"messages": messages, "tools": TOOLS} for messages in (head, first, second, more)]
 
 
+def as_anthropic(*sorted_from):
+    """Turns of one conversation as Anthropic's messages; the inputs of calls have sorted keys from these turns on."""
+    tools = [
+        {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]}
+        for tool in (each["function"] for each in TOOLS)
+    ]
+    requests = []
+    for turns in range(1, 5):
+        messages = [{"role": "user", "content": "Read it."}]
+        for turn in range(turns - 1):
+            value = {"path": f"src/file{turn}.py", "limit": 10}
+            if any(turns >= first for first in sorted_from):
+                value = dict(sorted(value.items()))
+            called = {"type": "tool_use", "id": f"toolu_{turn}", "name": "read_file", "input": value}
+            told = {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": result(turn)["content"]}
+            messages += [{"role": "assistant", "content": [called]}, {"role": "user", "content": [told]}]
+        body = {"model": "m", "max_tokens": 100, "system": system()["content"], "tools": tools, "messages": messages}
+        requests.append(body)
+    return requests
+
+
 TWINS = [
+    Twin(
+        "AC207",
+        "keys of an input change places",
+        failing=as_anthropic(3),
+        clean=as_anthropic(),
+        path="messages[1].content[0].input",
+    ),
+    Twin(
+        "AC207",
+        "keys of an input change places, and all is printed",
+        failing=as_anthropic(4),
+        clean=as_anthropic(1),
+        flags=PRINTS_ALL,
+        path="messages[1].content[0].input",
+    ),
     Twin(
         "AC207",
         "other blanks",

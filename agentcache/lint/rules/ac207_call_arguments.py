@@ -17,7 +17,7 @@ from agentcache.lint.structure.words import around, as_json, counted
 
 def explain(parting: Parting) -> Cause | None:
     """Arguments of replayed calls are the same JSON value, and another text."""
-    pairs = replayed(parting)
+    pairs = replayed(parting, equal=True)
     found: list[tuple[Keys, Any, Any]] = []
     changed: dict[int, MessageBody] = {}
     for index, number, was, now in paired_calls(pairs):

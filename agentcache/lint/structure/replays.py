@@ -22,16 +22,19 @@ class Pair(NamedTuple):
     after: MessageBody
 
 
-def replayed(parting: Parting) -> list[Pair]:
+def replayed(parting: Parting, *, equal: bool = False) -> list[Pair]:
     """The messages of both requests, index by index, where the later one repeats the earlier one's turns; else none.
 
     They do when both have the same roles and the same calls in the same places, and the later one goes on: another branch
     of a conversation has other turns, or is not longer.
+
+    Args:
+        equal: also where no message says anything else: objects are equal whatever the order of their keys.
     """
     if not comparable(parting) or parting.session is None:
         return []
     mine, theirs = parting.earlier.record.body["messages"], parting.later.record.body["messages"]
-    if len(theirs) <= len(mine) or parting.alignment.at >= len(mine):
+    if len(theirs) <= len(mine) or (parting.alignment.at >= len(mine) and not equal):
         return []
     shapes = zip(parting.earlier.messages, parting.later.messages, strict=False)
     if not all(_same_shape(was, now) for was, now in shapes):
