@@ -204,3 +204,7 @@ def _models(options: argparse.Namespace) -> int:
     from agentcache.terminal import list_models
 
     return list_models(options.home or default_home())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -340,6 +340,39 @@ def test_an_interrupt_is_one_line_and_130(tmp_path, tokenizer_folder):
     assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
 
 
+def test_a_fault_of_the_linter_is_2_in_one_line(capsys, monkeypatch, files, tokenizer_folder):
+    def broken(*_):
+        raise IndexError("index\nout of range")
+
+    monkeypatch.setattr("agentcache.lint.command.run.write", broken)
+    flags = (files["clock"], "--tokenizer", str(tokenizer_folder))
+    code, out, err = run_main(capsys, *flags)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert err.startswith("error: this is a fault of the linter: IndexError: index") and "--traceback" in err
+    code, out, err = run_main(capsys, *flags, "--traceback")
+    assert (code, out, "in broken" in err) == (2, "", True)
+
+
+def test_an_interrupt_while_the_linter_is_imported_is_told_like_any_other(files):
+    program = (
+        "import sys\nfrom agentcache.cli import main\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.startswith('agentcache.lint.command'):\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        f"sys.exit(main(['lint', {files['clock']!r}]))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, b"", b"interrupted\n")
+
+
+def test_the_module_of_the_command_line_can_be_run():
+    run = [sys.executable, "-m", "agentcache.cli", "lint", "rule", "AC101"]
+    done = subprocess.run(run, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout[:5]) == (0, b"AC101")
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_closed_streams_are_no_traceback(tokenizer_folder, tmp_path, closed):
     run = f"{sys.executable} -m agentcache lint - --tokenizer {tokenizer_folder} </dev/null 2>{tmp_path}/err {closed}"

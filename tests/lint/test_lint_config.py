@@ -208,10 +208,22 @@ def test_without_files_the_configuration_says_which(project, capsys, monkeypatch
     assert code == 2 and "includes nothing/*.jsonl, and no file is called so" in err
 
 
-def test_include_cannot_leave_the_project(project, capsys):
-    configure(project, 'include = ["/etc/*.jsonl"]')
+@pytest.mark.parametrize("pattern", ["/etc/*.jsonl", "..", "../x", "a/../../x.jsonl", "[/x"])
+def test_include_cannot_leave_the_project(project, capsys, pattern):
+    configure(project, f'include = ["{pattern}"]')
     code, _, err = run(capsys)
-    assert code == 2 and "include: got '/etc/*.jsonl'" in err
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert f"include: got '{pattern}', expected a pattern below {project}" in err or "no file is called so" in err
+
+
+@pytest.mark.parametrize("pattern", [".", "./", "./a.py", "a.py"])
+def test_include_can_be_the_folder_of_the_configuration(project, monkeypatch, pattern):
+    (project / "a.py").write_text("", "utf-8")
+    (project / "sub").mkdir()
+    configure(project, f'include = ["{pattern}"]')
+    assert [Path(each).resolve() for each in names()] == [project / "a.py"]
+    monkeypatch.chdir(project / "sub")
+    assert [Path(each).resolve() for each in names()] == [project / "a.py"]
 
 
 def names(*arguments: str) -> list[str]:

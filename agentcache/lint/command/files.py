@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from agentcache.errors import SettingsError
 from agentcache.lint.command.choices import Choices
@@ -117,10 +117,12 @@ def _included(patterns: Iterable[str], root: Path) -> Iterator[str]:
     """Files and folders below ``root``, as seen from here."""
     here = Path.cwd()
     for pattern in patterns:
+        expected = f"include: got {pattern!r}, expected a pattern below {root} such as traces/*.jsonl"
+        if ".." in PurePath(pattern).parts:
+            raise SettingsError(f"{expected}: .. leads out of it")
+        below = PurePath(pattern).as_posix()
         try:
-            found = sorted(root.glob(pattern.removeprefix("./")))
+            found = [root] if below == "." else sorted(root.glob(below))
         except (ValueError, NotImplementedError) as error:
-            raise SettingsError(
-                f"include: got {pattern!r}, expected a pattern below {root} such as traces/*.jsonl: {error}"
-            ) from None
+            raise SettingsError(f"{expected}: {error}") from None
         yield from (str(relative(path, here)) for path in found)

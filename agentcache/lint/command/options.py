@@ -124,6 +124,7 @@ def _configuration(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="say the settings in force and where they come from, and lint nothing",
     )
+    group.add_argument("--traceback", action="store_true", help="show where a fault of the linter happens")
 
 
 def codes(text: str) -> tuple[str, ...]:
