@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agentcache.errors import SettingsError
 from agentcache.lint.finding import Finding
 from agentcache.lint.fingerprints import fingerprint, name_of, path_of
+from agentcache.lint.outputs.whole_files import written_whole
 
 _NOT_KEPT = frozenset({"AC903"})
 """What cannot be read is no finding that one could get used to."""
@@ -74,6 +75,15 @@ class Baseline:
         self._root = path.absolute().parent
         self._line_of = line_of
 
+    @staticmethod
+    def is_one(path: Path) -> bool:
+        """Whether the file at ``path`` is a baseline, of this version or of another."""
+        try:
+            value = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(value, dict) and "agentcache_lint_baseline" in value
+
     def compare(self, findings: Iterable[Finding], files: Collection[str]) -> Compared:
         """
         Args:
@@ -123,12 +133,8 @@ class Baseline:
         known.sort(key=lambda each: (each.file, each.code, each.path or "", each.fingerprint))
         lines = ",\n".join("    " + json.dumps(each.model_dump(exclude_none=True)) for each in known)
         text = '{\n  "agentcache_lint_baseline": 1,\n  "findings": [' + (f"\n{lines}\n  " if lines else "") + "]\n}\n"
-        try:
-            self._path.write_text(text, "utf-8")
-        except OSError as error:
-            raise SettingsError(
-                f"--write-baseline {self._path}: cannot be written: {error.strerror or error}"
-            ) from None
+        with written_whole(self._path, "--write-baseline") as out:
+            out.write(text)
         return len(kept)
 
     def _read(self) -> list[KnownFinding]:

@@ -108,8 +108,45 @@ def test_names_in_it_are_relative_to_its_folder(lint_here, tmp_path, monkeypatch
 
 def test_what_cannot_be_read_never_becomes_known(lint_here):
     Path("broken.jsonl").write_text("{\n", "utf-8")
-    assert lint_here("broken.jsonl", "--write-baseline", "known.json")[0] == 2
-    assert json.loads(Path("known.json").read_text("utf-8"))["findings"] == []
+    code, out, err = lint_here("broken.jsonl", "missing.jsonl", "--write-baseline", "known.json")
+    assert (code, out, Path("known.json").exists()) == (2, "", False)
+    assert "error: missing.jsonl: " in err and "error: broken.jsonl:1: " in err and "known.json: not written" in err
+
+
+def test_an_input_is_not_written_over(lint_here, tmp_path):
+    """By whatever name."""
+    Path("agent.py").write_text(AGENT, "utf-8")
+    Path("link.py").symlink_to("agent.py")
+    Path("pyproject.toml").write_text('[tool.agentcache.lint]\ninclude = ["agent.py"]\n', "utf-8")
+    Path("notes.json").write_text("{}", "utf-8")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for flag in ("--write-baseline", "--output-file"):
+        for name in ("agent.py", "link.py", str(tmp_path / "agent.py"), "pyproject.toml"):
+            code, out, err = lint_here(flag, name)
+            assert (code, out, len(err.splitlines())) == (2, "", 1)
+            assert err.startswith(f"error: {flag} {name}: got ")
+    code, _, err = lint_here("--write-baseline", "notes.json")
+    assert (code, "got a file that is no baseline" in err) == (2, True)
+    assert lint_here("--write-baseline", "one.json", "--output-file", "one.json")[0] == 2
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_report_in_the_folder_is_written_over(lint_here, tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", clock(20))
+    for _ in range(2):
+        assert lint_here(".", "--output-format", "jsonl", "--output-file", "report.jsonl")[0] == 1
+        assert json.loads(Path("report.jsonl").read_text("utf-8"))["code"] == "AC101"
+    assert lint_here(".", "--output-file", "a.jsonl")[0] == 2
+
+
+def test_a_baseline_is_written_over(lint_here):
+    Path("agent.py").write_text(AGENT, "utf-8")
+    Path("empty.json").touch()
+    for name in ("empty.json", "known.json", "known.json"):
+        assert lint_here("agent.py", "--write-baseline", name)[0] == 0
+        assert len(json.loads(Path(name).read_text("utf-8"))["findings"]) == 1
+    assert lint_here("agent.py", "--baseline", "known.json", "--write-baseline", "known.json")[0] == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["agent.py", "empty.json", "known.json"]
 
 
 @pytest.mark.parametrize(

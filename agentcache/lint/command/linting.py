@@ -18,10 +18,11 @@ from agentcache.lint.command.model import load_tokenizer, read_template, rendere
 from agentcache.lint.command.progress import Meter
 from agentcache.lint.comments import python_comments, template_comments
 from agentcache.lint.finding import Finding
-from agentcache.lint.linter import Linter, PageShare, Repairs, Report
+from agentcache.lint.linter import Linter, Repairs
 from agentcache.lint.prompt import PromptMaker
 from agentcache.lint.readers.kinds import Kind, kind_of, open_input
 from agentcache.lint.records import Record, Unreadable
+from agentcache.lint.report import PageShare, Report
 from agentcache.lint.rules import ac903_unreadable
 from agentcache.lint.source_text import decoded
 from agentcache.lint.suppressions import Suppressions

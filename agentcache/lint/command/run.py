@@ -17,13 +17,14 @@ from agentcache.lint.command.files import Input, inputs
 from agentcache.lint.command.linting import Linted, Seen, Wanted, Workshop, lint, standard_input
 from agentcache.lint.command.progress import Meter
 from agentcache.lint.command.sieve import CLEAN, ERROR, exit_code, unreadable, worth_reporting
-from agentcache.lint.command.writing import check_writable, note, write
+from agentcache.lint.command.targets import check_targets
+from agentcache.lint.command.writing import note, write
 from agentcache.lint.finding import Finding
 from agentcache.lint.fixes.outcome import FixReport
-from agentcache.lint.linter import Report
 from agentcache.lint.outputs.outcome import Outcome
 from agentcache.lint.outputs.sources import Sources
 from agentcache.lint.outputs.words import count, visible
+from agentcache.lint.report import Report
 
 
 def lint_command(choices: Choices) -> int:
@@ -35,10 +36,10 @@ def lint_command(choices: Choices) -> int:
         AgentCacheError: nothing to lint, no tokenizer, no baseline, an output that cannot be written.
     """
     options = choices.options
-    check_writable(options.output_file)
     if choices.baseline is not None and options.write_baseline is None:
         Baseline(choices.baseline, lambda _: None).compare((), ())  # that it is one is known before the work
     files = inputs(choices)
+    check_targets(choices, files)
     with _readable_again(files, needed=options.fix or options.diff) as readable:
         return _Run(choices, readable).result()
 
@@ -116,9 +117,15 @@ class _Run:
 
     def _write_baseline(self, findings: Sequence[Finding], failed: bool) -> int:
         path: Path = self._options.write_baseline
+        for finding in findings:
+            if unreadable([finding]):
+                note(f"error: {finding.location.reference}: {finding.message}")
+        if failed or unreadable(findings):
+            note(f"error: --write-baseline {path}: not written, since not everything could be read")
+            return ERROR
         written = Baseline(path, self._sources.line).write(findings)
         self._note(f"{count(written, 'finding')} written to {path}")
-        return ERROR if failed or unreadable(findings) else CLEAN
+        return CLEAN
 
     def _tell_fixes(self, fixes: FixReport) -> None:
         if self._options.quiet:

@@ -6,7 +6,8 @@ from agentcache.errors import SettingsError
 from agentcache.lint.baseline import Baseline
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.command.sieve import exit_code, worth_reporting
-from agentcache.lint.command.writing import check_writable, note, write
+from agentcache.lint.command.targets import check_targets
+from agentcache.lint.command.writing import note, write
 from agentcache.lint.live.report import live_findings
 from agentcache.lint.outputs.outcome import Outcome
 from agentcache.lint.suppressions import Suppressions
@@ -25,7 +26,7 @@ def live_command(choices: Choices) -> int:
     if options.files or options.fix or options.diff or options.write_baseline is not None:
         given = options.files[0] if options.files else "--fix, --diff or --write-baseline"
         raise SettingsError(f"--live asks a server and reads no files: got {given} beside it")
-    check_writable(options.output_file)
+    check_targets(choices, ())
     live = live_findings(options.live, options.api_key or client_api_key())
     suppressions = Suppressions(choices.config)
     kept = suppressions.sieve(finding for finding in live.findings if finding.code in choices.codes)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 
-from agentcache.errors import SettingsError
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.outputs import console as pages
 from agentcache.lint.outputs import data, github, junit, sarif
 from agentcache.lint.outputs.outcome import Outcome
+from agentcache.lint.outputs.whole_files import written_whole
 from agentcache.lint.outputs.words import visible
 
 
@@ -104,52 +103,9 @@ def _write(outcome: Outcome, choices: Choices, out: TextIO, *, color: bool | Non
 
 @contextmanager
 def _output(file: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there whole or not at all."""
+    """Standard output, or a file."""
     if file is None:
         yield sys.stdout
         return
-    try:
-        if file.exists() and not file.is_file():  # a device, or a pipe
-            with file.open("w", encoding="utf-8", errors="backslashreplace") as out:
-                yield out
-            return
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", errors="backslashreplace", dir=file.absolute().parent, prefix=file.name, delete=False
-        ) as out:
-            try:
-                yield out  # type: ignore[misc]
-                out.close()
-                Path(out.name).chmod(_mode(file))
-                os.replace(out.name, file)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(out.name)
-                raise
-    except OSError as error:
-        raise SettingsError(f"--output-file {file}: cannot be written: {error.strerror or error}") from None
-
-
-def _mode(file: Path) -> int:
-    """Permissions of the file that is replaced, or of a new one."""
-    if file.exists():
-        return file.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def check_writable(file: Path | None) -> None:
-    """Say before the work what would fail behind it.
-
-    Raises:
-        SettingsError: the folder is not there or cannot be written to, or the name is a folder's.
-    """
-    if file is None:
-        return
-    folder = file.absolute().parent
-    if file.is_dir():
-        raise SettingsError(f"--output-file {file}: got a folder, expected the name of a file")
-    if not folder.is_dir():
-        raise SettingsError(f"--output-file {file}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK) and not (file.exists() and not file.is_file()):
-        raise SettingsError(f"--output-file {file}: the folder {folder} cannot be written to")
+    with written_whole(file, "--output-file") as out:
+        yield out

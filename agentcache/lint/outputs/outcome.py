@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from agentcache.lint.finding import Finding
 from agentcache.lint.fixes.outcome import FixReport
-from agentcache.lint.linter import Report
 from agentcache.lint.outputs.sources import Sources
+from agentcache.lint.report import Report
 
 
 @dataclass(frozen=True)
