@@ -12,31 +12,26 @@ Mending one defect after another and charging each with what it alone adds count
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from xxhash import xxh3_64_intdigest
 
 from agentcache.errors import RequestError
-from agentcache.lint.families import Families, sketch_of
-from agentcache.lint.finding import Finding
-from agentcache.lint.leaves import replace_at, string_at
-from agentcache.lint.parting import Parting, part
+from agentcache.lint.mending import Mender
+from agentcache.lint.parting import part
 from agentcache.lint.prefix_index import MAX_TOKENS, PrefixIndex, Reuse
 from agentcache.lint.prompt import SHARED_ROLES, Prompt, PromptMaker
-from agentcache.lint.records import Body, Record, Unreadable
+from agentcache.lint.records import Record, Unreadable
+from agentcache.lint.report import PageShare, Report, RequestFigures
 from agentcache.lint.rules import RULES, ac903_unreadable
-from agentcache.lint.rules.base import BodyEdit, Cause, NoEdit, Rule, TextEdit
+from agentcache.lint.rules.base import NoEdit, Rule
 from agentcache.lint.sessions import Session, SessionBook
 from agentcache.lint.share_points import SharePoints
 from agentcache.lint.tallies import Account, Explained, Tallies
 from agentcache.lint.usage_watch import UsageWatch
 
-_MOST_DEFECTS = 32
-"""Defects of one request that are told apart; each costs a rendering."""
-_FAMILY = 2
-"""Sessions of other requests that begin alike with which a new one is compared."""
 _KNOWN_HEADS = 10_000
 _MOST_UNREADABLE = 1_000
 """Records that are named; what more there is of them is counted."""
@@ -54,62 +49,6 @@ class Repairs(Protocol):
     def note(self, explained: Explained, lost: int) -> None:
         """``explained.prompt`` becomes ``explained.mended`` by its cause's edit, and that saves ``lost`` tokens."""
         ...  # pragma: no cover
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFigures:
-    """What one request would have reused, served in the order of the file from a cache that keeps everything."""
-
-    file: str
-    record: int
-    session: str
-    prompt_tokens: int
-    cached_tokens: int
-
-
-@dataclass(slots=True)
-class PageShare:
-    """What would have been reused at one page size.
-
-    Attributes:
-        cached_tokens: as agentcache counts, which copies the equal beginning of one more page.
-        whole_page_tokens: in a cache that reuses whole pages only.
-        forgotten_pages: let go because the index was full: then a cache that keeps everything would have reused more.
-    """
-
-    page_size: int
-    cached_tokens: int = 0
-    whole_page_tokens: int = 0
-    forgotten_pages: int = 0
-
-
-@dataclass(slots=True)
-class Report:
-    """Everything that a run found.
-
-    Attributes:
-        findings: of the selected rules, by file, record and token.
-        requests: one entry a readable request, in order; empty when they were not to be kept.
-        count: readable requests.
-        shares: one entry a page size, in the order given.
-        unreadable: how many records could not be read.
-        legitimate: tokens that legitimate changes (compactions) cost, by code, whether selected or not.
-        ignored: what records asked not to be told of: file, record and code or beginning of one -> whether there was any.
-    """
-
-    findings: list[Finding]
-    requests: list[RequestFigures]
-    count: int
-    sessions: int
-    unreadable: int
-    prompt_tokens: int
-    shares: tuple[PageShare, ...]
-    legitimate: dict[str, int] = field(default_factory=dict)
-    ignored: dict[tuple[str, int, str], bool] = field(default_factory=dict)
-
-    @property
-    def cached_tokens(self) -> int:
-        return self.shares[0].cached_tokens
 
 
 class Linter:
@@ -147,7 +86,6 @@ class Linter:
         self._maker = maker
         self._rules = frozenset(rule.code for rule in rules)
         self._judges = rules
-        self._explainers = sorted((rule for rule in RULES if rule.explain), key=lambda rule: rule.precedence)
         self._inspectors = [rule for rule in RULES if rule.inspect]
         self._keep_requests = keep_requests
         self._repairs = repairs
@@ -156,7 +94,7 @@ class Linter:
         self._others = [PrefixIndex(size, max_tokens) for size in sizes[1:]]
         self._shares = tuple(PageShare(size) for size in sizes)
         self._sessions = SessionBook()
-        self._families = Families()
+        self._mender = Mender(maker, self._sessions, self._match)
         self._share_points = SharePoints(sizes[0])
         self._tallies = Tallies(sizes[0])
         self._usage = UsageWatch()
@@ -199,7 +137,7 @@ class Linter:
         if session.last is not None:
             prompt = replace(prompt, first_new=_common(session.last, prompt))
         self._count_in(prompt, session, reuse)
-        found = self._mend(prompt, session)
+        found = self._mender.mend(prompt, session)
         self._charge(prompt, session, reuse.tokens, found)
         self._inspect(prompt, session)
         self._compare_sessions(prompt, session, None if found else reuse.owner)
@@ -278,7 +216,7 @@ class Linter:
             mended_answer = self._maker.answer(mended)
             self._mended.publish((mended_answer or mended).tokens, session.number)
         if session.last is None:
-            self._families.add(_sketch(mended), session.number)
+            self._mender.keep(mended, session)
         self._sessions.keep(session, prompt, mended, mended_answer)
 
     def _match(self, prompt: Prompt) -> Reuse:
@@ -292,85 +230,7 @@ class Linter:
             return None
         return session
 
-    # -- defects that make two requests part ----------------------------------------------------------------------
-
-    def _mend(self, prompt: Prompt, session: Session) -> list[Explained]:
-        """Explain one parting after another, each time making the request as it should have been there."""
-        found: list[Explained] = []
-        unmended = None if session.last is None else part(session.last, prompt, session.number)
-        while len(found) < _MOST_DEFECTS:
-            mended = found[-1].mended if found else prompt
-            explained = self._explain_next(mended, session, found, unmended)
-            if explained is None:
-                break
-            found.append(explained)
-            if isinstance(explained.cause.edit, NoEdit):
-                break  # nothing in the request would bring the rest back
-        return found
-
-    def _explain_next(
-        self, prompt: Prompt, session: Session, found: list[Explained], unmended: Parting | None
-    ) -> Explained | None:
-        """
-        Args:
-            unmended: where the request parts from its session's last one as that was sent.
-        """
-        known = {explained.account for explained in found}
-        for other, parting in self._partings(prompt, session):
-            # What the last request said as well can only be what was found in that one already.
-            again = other is session and _goes_on(session.last, parting, unmended)
-            for rule in self._explainers:
-                cause = rule.explain(parting) if rule.explain is not None else None
-                if cause is None or (rule.code, cause.place) in known:
-                    continue
-                if again and (rule.code, cause.place) not in session.accounts:
-                    continue
-                mended = self._apply(prompt, cause)
-                if mended is None:
-                    continue
-                edits = [explained.cause for explained in found]
-                token = _token_before(parting, found[0].prompt) if edits else parting.token
-                earlier = parting.earlier.record.reference
-                char = _char_before(cause, edits)
-                return Explained(rule, cause, earlier, other.number, char, token, parting.token, prompt, mended)
-        return None
-
-    def _partings(self, prompt: Prompt, session: Session) -> Iterator[tuple[Session, Parting]]:
-        """Where it parts from the session's last request (and reply), from the request that shares most with it, and, when
-        it begins a session, from those that begin most like it."""
-        best = self._match(prompt)
-        for earlier, replay in ((session.answered, True), (session.mended, False)):
-            if earlier is None or (parting := part(earlier, prompt, session.number, replay=replay)) is None:
-                continue
-            # What a session was blamed for may come again, and is then found where it stood before.
-            if session.blamed is not None or parting.settings_changed or not _goes_further(best, parting, session.last):
-                yield session, parting
-        numbers = [best.owner]
-        if session.last is None:
-            numbers += self._families.find(_sketch(prompt), session.number)[:_FAMILY]
-        for number in dict.fromkeys(numbers):
-            other = self._sessions.get(number)
-            if other is None or other is session or other.mended is None:
-                continue
-            if parting := part(other.mended, prompt, None):
-                yield other, parting
-
-    def _apply(self, prompt: Prompt, cause: Cause) -> Prompt | None:
-        """``prompt`` with the edit made in its record, rendered again; ``None`` when that changes nothing."""
-        edit = cause.edit
-        if isinstance(edit, NoEdit):
-            return prompt
-        body = edit.body if isinstance(edit, BodyEdit) else _edited(prompt, edit)
-        if body is None:
-            return None
-        try:
-            mended = self._maker.make(replace(prompt.record, body=body, prompt_ids=None))
-        except RequestError:
-            return None
-        same = mended.text == prompt.text and mended.tokens.packed() == prompt.tokens.packed()
-        if same and mended.tokens.root == prompt.tokens.root:
-            return None
-        return replace(mended, first_new=prompt.first_new)
+    # -- defects ---------------------------------------------------------------------------------------------------
 
     def _charge(self, prompt: Prompt, session: Session, reused: int, found: list[Explained]) -> None:
         """Write what each defect adds to the loss to its account.
@@ -455,71 +315,6 @@ def _is_foreign(prompt: Prompt) -> bool:
     return 5 * len(expected & set(ids)) < 4 * max(len(expected), len(set(ids)))
 
 
-def _goes_further(best: Reuse, parting: Parting, last: Prompt | None) -> bool:
-    """Whether more of the later request is found elsewhere than in its session's last one, beyond the string in which they
-    part: then it goes back to an earlier request, and what was said since is another branch."""
-    if best.tokens <= parting.token:
-        return False
-    alignment = parting.alignment
-    if alignment.at + alignment.gone + alignment.again == len(parting.earlier.digests) < len(parting.later.digests):
-        return False  # all that was said last comes again: it goes on from there
-    leaf = parting.later_leaf
-    end = parting.char if leaf is None else leaf.end
-    if parting.later.start_of(best.tokens) <= end:
-        return False
-    unmended = None if last is None else part(last, parting.later, parting.session)
-    return unmended is not None and best.tokens > unmended.token
-
-
-def _goes_on(last: Prompt | None, parting: Parting, unmended: Parting | None) -> bool:
-    """Whether the request says here what its session's last one said, which only without its defects said something else."""
-    if last is None or parting.settings_changed or parting.replay:
-        return False
-    return unmended is None or unmended.token > parting.token
-
-
-def _edited(prompt: Prompt, edit: TextEdit) -> Body | None:
-    """The body with the text of a rendered string replaced; ``None`` where the template changed the string."""
-    start, end = prompt.string_offset(edit.leaf, edit.start), prompt.string_offset(edit.leaf, edit.end)
-    if start is None or end is None:
-        return None
-    body = prompt.record.body
-    old = string_at(body, edit.leaf.keys)
-    changed: Body = replace_at(body, edit.leaf.keys, old[:start] + edit.content + old[end:])
-    return changed
-
-
-def _token_before(parting: Parting, prompt: Prompt) -> int | None:
-    """The token at which they part, in the request as it is; ``None`` where it cannot be told.
-
-    ::
-
-        as it is   … defect … |same to the end     edits before a place leave its distance from the end as it is
-        mended     … …        |same to the end
-    """
-    mended = parting.later.text
-    char = len(prompt.text) - (len(mended) - parting.char)
-    if char < 0 or prompt.text[char:] != mended[parting.char :]:
-        return None
-    return prompt.token_at(char)
-
-
-def _char_before(cause: Cause, causes: Sequence[Cause]) -> int | None:
-    """The cause's character, in the string as it was before the edits of ``causes``."""
-    char = cause.char
-    if char is None or not isinstance(cause.edit, TextEdit):
-        return char
-    for earlier in reversed(causes):
-        edit = earlier.edit
-        if (
-            isinstance(edit, TextEdit)
-            and edit.leaf.keys == cause.edit.leaf.keys
-            and char >= edit.start + len(edit.content)
-        ):
-            char -= len(edit.content) - (edit.end - edit.start)
-    return char
-
-
 def _common(earlier: Prompt, later: Prompt) -> int:
     """How many messages both begin with."""
     pairs = zip(earlier.digests, later.digests, strict=False)
@@ -533,10 +328,3 @@ def _head_of(prompt: Prompt) -> int:
     if prompt.record.dialect == "prompt":
         text += prompt.record.file
     return xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
-
-
-def _sketch(prompt: Prompt) -> frozenset[int]:
-    """Of the system text, the tools and the first thing that is said."""
-    strings = [string for string in prompt.strings if string.role in SHARED_ROLES]
-    first = next((string for string in prompt.strings if string.role not in SHARED_ROLES), None)
-    return sketch_of("\n".join(string.value for string in (*strings, *((first,) if first else ()))))

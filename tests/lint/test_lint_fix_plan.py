@@ -11,7 +11,7 @@ from agentcache.lint.fixes.plan import Gains, Plan, Spot
 from agentcache.lint.fixes.record_files import write_mended
 from agentcache.lint.fixes.repairs import Defect, Repair, digest, olds_of
 from agentcache.lint.fixes.spreading import spread
-from agentcache.lint.linter import RequestFigures
+from agentcache.lint.report import RequestFigures
 
 A, B = Defect("AC205", "f", 2, "a", "safe"), Defect("AC206", "f", 2, "b", "safe")
 

@@ -18,7 +18,6 @@ from agentcache.lint.cli import main
 from agentcache.lint.command.sieve import exit_code
 from agentcache.lint.command.writing import console_of
 from agentcache.lint.finding import Edit, Finding, Fix, Location
-from agentcache.lint.linter import PageShare, Report, RequestFigures
 from agentcache.lint.outputs import console as pages
 from agentcache.lint.outputs.data import write_json, write_jsonl
 from agentcache.lint.outputs.github import write_github
@@ -28,6 +27,7 @@ from agentcache.lint.outputs.rule_pages import markdown_page
 from agentcache.lint.outputs.sarif import write_sarif
 from agentcache.lint.outputs.sources import Sources
 from agentcache.lint.outputs.words import one_line, reference_of, visible
+from agentcache.lint.report import PageShare, Report, RequestFigures
 from agentcache.lint.rules import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -384,6 +384,17 @@ class _Choices:
 def test_exit_codes(told, expected):
     assert exit_code(_Choices(), outcome(*told), failed=False) == expected
     assert exit_code(_Choices(), outcome(*told), failed=True) == 2
+
+
+@pytest.mark.parametrize(("fail_on", "failures"), [("info", 3), ("warning", 2), ("error", 1)])
+def test_what_weighs_less_than_is_asked_for_is_told_and_fails_nothing(fail_on, failures):
+    told = [finding("AC501", severity="info"), finding("AC102", severity="warning"), finding("AC101", severity="error")]
+    for count in range(4):
+        shown = outcome(*told[:count], fail_on=fail_on)
+        assert exit_code(_Choices(), shown, failed=False) == (1 if count > 3 - failures else 0)
+        root = ET.fromstring(written(write_junit, shown))
+        assert int(root.get("failures")) == max(0, count - (3 - failures))
+        assert all(each.code in ET.tostring(root, "unicode") for each in told[:count])
 
 
 # -- the manual -------------------------------------------------------------------------------------------------------

@@ -185,7 +185,8 @@ class _Lint:
             from agentcache.lint.templates import template_findings
 
             self._suppressions.add_comments(each.name, template_comments(source))
-            self._texts += template_findings(each.name, source, self._workshop.tokenizer)
+            told = self._workshop.note if each.named else None
+            self._texts += template_findings(each.name, source, self._workshop.tokenizer, told)
 
 
 @contextmanager

@@ -108,7 +108,7 @@ class _Run:
 
     def _outcome(self, findings: Sequence[Finding], report: Report, linted: Linted) -> Outcome:
         files = [each.name for each in linted.files]
-        outcome = Outcome(findings, report, files, self._sources, linted.suppressed)
+        outcome = Outcome(findings, report, files, self._sources, linted.suppressed, fail_on=self._choices.fail_on)
         if self._choices.baseline is None:
             return outcome
         compared = Baseline(self._choices.baseline, self._sources.line).compare(findings, files)

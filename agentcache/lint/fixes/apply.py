@@ -13,7 +13,7 @@ from agentcache.lint.fixes.record_files import MendedRecords, mend_records
 from agentcache.lint.fixes.repairs import Defect, Repair, RepairLog
 from agentcache.lint.fixes.text_files import applicable, mend_text
 from agentcache.lint.fixes.writing import NotWrittenError, Original, scratch
-from agentcache.lint.linter import Report
+from agentcache.lint.report import Report
 
 _Told = Sequence[tuple[Finding, Sequence[Defect]]]
 

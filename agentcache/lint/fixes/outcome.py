@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentcache.lint.finding import Finding
-from agentcache.lint.linter import Report
 from agentcache.lint.records import Record, Unreadable
+from agentcache.lint.report import Report
 
 Relint = Callable[[Mapping[str, Path], Callable[["Record | Unreadable"], None]], Report]
 """Lints files from the beginning, in the order of the mapping, as one workload with a fresh linter.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agentcache.lint.fixes.repairs import Defect, Repair
-from agentcache.lint.linter import RequestFigures
+from agentcache.lint.report import RequestFigures
 
 Chains = Mapping[str, Mapping[int, Sequence[Repair]]]
 """Repairs by file and line, in the order of the prompt."""

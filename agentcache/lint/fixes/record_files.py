@@ -20,8 +20,8 @@ from agentcache.lint.fixes.outcome import FixOptions
 from agentcache.lint.fixes.plan import Chains, Gains, Plan, Spot
 from agentcache.lint.fixes.repairs import Repair, digest
 from agentcache.lint.fixes.spreading import spread
-from agentcache.lint.linter import Report
 from agentcache.lint.records import Record, Unreadable
+from agentcache.lint.report import Report
 
 _ROUNDS = 6
 _BOM = b"\xef\xbb\xbf"

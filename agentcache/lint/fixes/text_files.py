@@ -13,7 +13,7 @@ from pathlib import Path
 from agentcache.lint.finding import Edit, Finding
 from agentcache.lint.fixes.outcome import FixOptions
 from agentcache.lint.fixes.sources import Verifier, verify_comment, verify_python, verify_template_comment
-from agentcache.lint.linter import Report
+from agentcache.lint.report import Report
 
 _VERIFIERS: Mapping[tuple[str, bool], Verifier] = {
     (".py", False): verify_python,

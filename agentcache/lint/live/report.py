@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentcache.lint.finding import Finding
-from agentcache.lint.linter import PageShare, Report
 from agentcache.lint.live.merging import merged
 from agentcache.lint.live.runtime import held_elsewhere, told
 from agentcache.lint.live.server import Answer, fetch
+from agentcache.lint.report import PageShare, Report
 
 _LIMIT = 512
 _ORDER = {"error": 0, "warning": 1, "info": 2}

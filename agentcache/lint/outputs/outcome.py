@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentcache.lint.finding import Finding
+from agentcache.lint.finding import Finding, Severity
 from agentcache.lint.fixes.outcome import FixReport
 from agentcache.lint.outputs.sources import Sources
 from agentcache.lint.report import Report
+
+_WEIGHTS: dict[Severity, int] = {"info": 0, "warning": 1, "error": 2}
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Outcome:
         known: findings that the baseline has.
         gone: findings of the baseline that are not found any more, in words.
         fixes: what was mended; ``None`` where nothing was asked for.
+        fail_on: findings that weigh less fail nothing.
     """
 
     findings: Sequence[Finding]
@@ -34,6 +37,11 @@ class Outcome:
     known: int = 0
     gone: Sequence[str] = ()
     fixes: FixReport | None = None
+    fail_on: Severity = "info"
+
+    def fails(self, finding: Finding) -> bool:
+        """Whether it makes the run one that found something; what is legitimate never does."""
+        return finding.verdict != "legitimate" and _WEIGHTS[finding.severity] >= _WEIGHTS[self.fail_on]
 
     @property
     def lost(self) -> int:
