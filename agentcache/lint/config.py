@@ -17,6 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+FailOn = Literal["info", "warning", "error"]
 OutputFormat = Literal["full", "concise", "json", "jsonl", "sarif", "github", "junit"]
 
 _PageSize = Annotated[int, Field(ge=1, le=1024)]
@@ -34,6 +35,7 @@ _EXPECTED = {
     "template": "the name of a file",
     "min-tokens-lost": "a whole number from 0",
     "output-format": "one of full, concise, json, jsonl, sarif, github, junit",
+    "fail-on": "one of info, warning, error",
     "baseline": "the name of a file",
     "include": _FILES,
     "exclude": _FILES,
@@ -81,6 +83,7 @@ class LintConfig(_Table):
     template: _Text | None = None
     min_tokens_lost: Annotated[int, Field(ge=0)] | None = None
     output_format: OutputFormat | None = None
+    fail_on: FailOn | None = None
     baseline: _Text | None = None
     include: list[_Text] = []
     exclude: list[_Text] = []

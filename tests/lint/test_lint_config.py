@@ -169,6 +169,19 @@ def test_unknown_codes_of_the_configuration_are_findings_at_their_line(project, 
     assert "got 'AC110', expected the beginning of a rule's code; did you mean AC1" in finding["message"]
 
 
+def test_what_fails_can_be_configured(project, capsys):
+    write_jsonl(project / "clock.jsonl", CLOCK)
+    configure(project, 'tokenizer = "tok"\nfail-on = "error"\noutput-format = "json"')
+    assert chosen().fail_on == "error"
+    assert run(capsys, "clock.jsonl")[0] == 1  # an error
+    two = chat(lambda turn: INSTRUCTIONS)
+    write_jsonl(project / "used.jsonl", [{**body, "agentcache_lint": {"ignore": {"AC102": "why"}}} for body in two])
+    code, out, _ = run(capsys, "used.jsonl")
+    assert (code, [(each["code"], each["severity"]) for each in json.loads(out)]) == (0, [("AC901", "warning")])
+    assert run(capsys, "used.jsonl", "--fail-on", "warning")[0] == 1
+    assert run(capsys, "used.jsonl", "--fail-on", "never")[0] == 2
+
+
 def test_show_settings_is_toml_with_origins(project, capsys):
     configure(project, 'ignore = ["AC5"]\npage-size = 32')
     code, out, _ = run(capsys, "--show-settings", "--min-tokens-lost", "5")

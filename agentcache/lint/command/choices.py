@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcache.errors import SettingsError
-from agentcache.lint.config import ConfigFile, LintConfig, OutputFormat, find_config, read_config, served_model
+from agentcache.lint.config import ConfigFile, FailOn, LintConfig, OutputFormat, find_config, read_config, served_model
 from agentcache.lint.rules import RULES, select_rules
 from agentcache.lint.rules.base import Rule
 from agentcache.lint.suppressions import is_known, nearest
@@ -41,6 +41,7 @@ class Choices:
         per_file_ignores: patterns of files, and beginnings of codes that are not reported there.
         root: the folder that patterns are relative to.
         page_sizes: the first is that of findings.
+        fail_on: findings that weigh less are told and fail nothing.
         origins: where each setting comes from, for people.
     """
 
@@ -55,6 +56,7 @@ class Choices:
     template: Path | None
     min_tokens_lost: int
     output_format: OutputFormat
+    fail_on: FailOn
     baseline: Path | None
     exclude: tuple[str, ...]
     origins: Mapping[str, str]
@@ -107,6 +109,7 @@ def choose(options: argparse.Namespace) -> Choices:
         template=template,
         min_tokens_lost=pick("min-tokens-lost", options.min_tokens_lost, config.min_tokens_lost, 0),
         output_format=pick("output-format", options.output_format, config.output_format, "full"),
+        fail_on=pick("fail-on", options.fail_on, config.fail_on, "info"),
         baseline=baseline,
         exclude=tuple(pick("exclude", options.exclude, tuple(config.exclude) or None, ())),
         origins=origins,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
-from agentcache.lint.config import OutputFormat
+from agentcache.lint.config import FailOn, OutputFormat
 
 _EPILOG = (
     "agentcache lint rule [CODE] explains the rules, agentcache lint template FILE_OR_MODEL says whether a chat template keeps "
@@ -103,6 +103,11 @@ def _output(group: argparse._ArgumentGroup) -> None:
         action=argparse.BooleanOptionalAction,
         default=None,
         help="how far it is, on standard error (default: on terminals, when it takes longer)",
+    )
+    group.add_argument(
+        "--fail-on",
+        choices=get_args(FailOn),
+        help="findings that weigh less are told, and do not make the exit code 1 (info: all do)",
     )
     group.add_argument("--exit-zero", action="store_true", help="exit with 0 even when there are findings")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentcache.errors import SettingsError
 from agentcache.lint.baseline import Baseline
 from agentcache.lint.command.choices import Choices
@@ -31,10 +33,10 @@ def live_command(choices: Choices) -> int:
     suppressions = Suppressions(choices.config)
     kept = suppressions.sieve(finding for finding in live.findings if finding.code in choices.codes)
     findings = worth_reporting(choices, kept)
-    outcome = Outcome(findings, live.report, [], suppressed=suppressions.suppressed)
+    outcome = Outcome(findings, live.report, [], suppressed=suppressions.suppressed, fail_on=choices.fail_on)
     if choices.baseline is not None:
         compared = Baseline(choices.baseline, lambda _: None).compare(findings, ())
-        outcome = Outcome(compared.new, live.report, [], suppressed=suppressions.suppressed, known=compared.known)
+        outcome = replace(outcome, findings=compared.new, known=compared.known)
     if options.statistics and not options.quiet:
         pages = ", ".join(f"{count:,} {state}" for state, count in live.pages.items())
         note(f"the server's pages: {pages}")

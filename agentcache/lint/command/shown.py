@@ -49,6 +49,7 @@ def _values(choices: Choices) -> dict[str, Any]:
         "template": None if choices.template is None else str(choices.template),
         "min-tokens-lost": choices.min_tokens_lost,
         "output-format": choices.output_format,
+        "fail-on": choices.fail_on,
         "baseline": None if choices.baseline is None else str(choices.baseline),
         "include": list(include),
         "exclude": list(choices.exclude),

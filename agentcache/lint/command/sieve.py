@@ -33,7 +33,7 @@ def unreadable(findings: Sequence[Finding]) -> bool:
 
 
 def exit_code(choices: Choices, outcome: Outcome, *, failed: bool) -> int:
-    """What is legitimate is told and fails nothing.
+    """What is legitimate, or weighs less than ``--fail-on`` says, is told and fails nothing.
 
     Args:
         failed: a file could not be read or written.
@@ -45,4 +45,4 @@ def exit_code(choices: Choices, outcome: Outcome, *, failed: bool) -> int:
         return CLEAN
     if options.diff and outcome.fixes is not None:
         return FOUND if outcome.fixes.changed else CLEAN
-    return FOUND if any(finding.verdict != "legitimate" for finding in outcome.findings) else CLEAN
+    return FOUND if any(outcome.fails(finding) for finding in outcome.findings) else CLEAN

@@ -16,11 +16,11 @@ from agentcache.lint.outputs.words import one_line, reference_of, visible
 
 
 def write_junit(outcome: Outcome, out: TextIO) -> None:
-    """What is legitimate is told as output of a case that passes; what could not be read is an error, not a failure."""
+    """What fails nothing is told as output of a case that passes; what could not be read is an error, not a failure."""
     root = ET.Element("testsuites", name="agentcache lint")
     files = dict.fromkeys((*outcome.files, *(finding.location.file for finding in outcome.findings)))
     for file in files:
-        _suite(root, file, [finding for finding in outcome.findings if finding.location.file == file])
+        _suite(root, outcome, file)
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     ET.indent(root)
@@ -30,13 +30,14 @@ def write_junit(outcome: Outcome, out: TextIO) -> None:
     out.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n')
 
 
-def _suite(root: ET.Element, file: str, findings: Sequence[Finding]) -> None:
+def _suite(root: ET.Element, outcome: Outcome, file: str) -> None:
     suite = ET.SubElement(root, "testsuite", name=visible(file))
     by_rule: dict[str, list[Finding]] = {}
-    for finding in findings:
-        by_rule.setdefault(finding.code, []).append(finding)
-    for code, found in sorted(by_rule.items()):
-        _case(suite, f"{code} {found[0].name}", file, found)
+    for finding in outcome.findings:
+        if finding.location.file == file:
+            by_rule.setdefault(finding.code, []).append(finding)
+    for _, found in sorted(by_rule.items()):
+        _case(suite, outcome, found)
     if not by_rule:
         ET.SubElement(suite, "testcase", name="agentcache lint", classname=visible(file))
     suite.set("tests", str(len(suite)))
@@ -44,13 +45,16 @@ def _suite(root: ET.Element, file: str, findings: Sequence[Finding]) -> None:
     suite.set("errors", str(len(suite.findall("testcase/error"))))
 
 
-def _case(suite: ET.Element, name: str, file: str, findings: Sequence[Finding]) -> None:
-    case = ET.SubElement(suite, "testcase", name=name, classname=visible(file))
+def _case(suite: ET.Element, outcome: Outcome, findings: Sequence[Finding]) -> None:
+    """Of one file and rule."""
+    first = findings[0]
+    name = f"{first.code} {first.name}"
+    case = ET.SubElement(suite, "testcase", name=name, classname=visible(first.location.file))
     lines = [f"{reference_of(finding)}: {one_line(finding)}" for finding in findings]
-    if all(finding.verdict == "legitimate" for finding in findings):
+    if not any(outcome.fails(finding) for finding in findings):
         ET.SubElement(case, "system-out").text = "\n".join(lines)
         return
-    kind = "error" if findings[0].code == "AC903" else "failure"
-    told = ET.SubElement(case, kind, message=one_line(findings[0]), type=findings[0].severity)
+    kind = "error" if first.code == "AC903" else "failure"
+    told = ET.SubElement(case, kind, message=one_line(first), type=first.severity)
     helps = dict.fromkeys(f"help: {visible(finding.help)}" for finding in findings if finding.help)
     told.text = "\n".join([*lines, *helps])
