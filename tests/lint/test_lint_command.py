@@ -74,6 +74,56 @@ def test_standard_input(tokenizer_folder):
     assert (finding["location"]["file"], finding["location"]["record"]) == ("-", 2)
 
 
+SOURCE = b"""import datetime
+
+def ask(client, question):
+    system = f"It is {datetime.datetime.now()}. Be careful."
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+    return client.chat.completions.create(model="m", messages=messages)
+"""
+
+
+@pytest.mark.parametrize("arguments", [("-",), ()])
+def test_standard_input_can_have_a_name(tmp_path, arguments):
+    """There may be another file of that name."""
+    (tmp_path / "agent.py").write_text("x = 1\n", "utf-8")
+    name = str(tmp_path / "agent.py")
+    run = command(*arguments, "--stdin-filename", name, "--output-format", "concise", stdin=SOURCE)
+    assert run.returncode == 1
+    assert run.stdout.decode().startswith(f"{name}:4:23: AC101 ")
+    run = command("-", "--stdin-filename", name, "--diff", stdin=SOURCE)
+    assert (run.returncode, run.stdout) == (0, b"")
+    excluded = ("--force-exclude", "--exclude", "agent.py")
+    assert command("-", "--stdin-filename", name, *excluded, stdin=SOURCE).returncode == 0
+    assert (tmp_path / "agent.py").read_text("utf-8") == "x = 1\n"
+
+
+@pytest.mark.parametrize("arguments", [("a.py",), ("-", "a.py"), ("-", "--fix")])
+def test_a_name_of_standard_input_goes_with_nothing_else(capsys, arguments):
+    code, out, err = run_main(capsys, *arguments, "--stdin-filename", "b.py")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+
+
+@pytest.mark.parametrize("flags", [(), ("--output-file",), ("--write-baseline",), ("--baseline",), ("--template",)])
+def test_a_name_that_is_too_long_is_an_error_in_one_line(capsys, files, tokenizer_folder, flags):
+    long = "x" * 5000
+    arguments = (files["clock"], *flags, long) if flags else (long,)
+    code, _, err = run_main(capsys, *arguments, "--tokenizer", str(tokenizer_folder))
+    assert (code, len(err.splitlines()), "File name too long" in err) == (2, 1, True)
+
+
+def test_what_holds_no_requests_is_said(capsys, files, tokenizer_folder):
+    code, out, err = run_main(capsys, files["empty"], "--tokenizer", str(tokenizer_folder))
+    assert (code, out, err) == (
+        0,
+        "No findings in 0 requests of 0 sessions.\n",
+        f"{files['empty']} holds no requests\n",
+    )
+    run = command("-", "--tokenizer", str(tokenizer_folder), stdin=b"\n")
+    assert (run.returncode, run.stderr) == (0, b"- holds no requests\n")
+    assert command("-", "-q", "--tokenizer", str(tokenizer_folder)).stderr == b""
+
+
 def test_linting_imports_neither_torch_nor_transformers(files, tokenizer_folder):
     program = (
         "import sys\nfrom agentcache.cli import main\n"

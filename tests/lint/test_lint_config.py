@@ -240,7 +240,7 @@ def test_include_can_be_the_folder_of_the_configuration(project, monkeypatch, pa
 
 
 def names(*arguments: str) -> list[str]:
-    return [each.name for each in inputs(chosen(*arguments))]
+    return [each.name for each in inputs(chosen(*arguments)).files]
 
 
 def touch(project: Path, *files: str) -> None:
@@ -275,6 +275,41 @@ def test_what_git_ignores_is_left_out_of_folders(project):
     assert names(".") == ["agent.py", "kept/ö.py"]
     assert names("kept") == ["kept/ö.py"]
     assert names("out/made.py") == ["out/made.py"]
+
+
+def test_why_nothing_of_a_folder_is_linted_is_said(project, capsys):
+    touch(project, "out/made.py", "out/more.py", "docs/a.md", "docs/b.md", "docs/c.json", "gen/a.py", "env/.venv/a.py")
+    (project / "none").mkdir()
+    (project / ".gitignore").write_text("out/\n", "utf-8")
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    said = {
+        "out": "2 files ignored by git: name them to have them linted",
+        "docs": "of folders only requests, templates and sources are taken, not 1 .json, 2 .md: name them",
+        "gen": "1 file excluded",
+        "env": "not looked into: .venv",
+        "none": "no file of a kind that is linted",
+    }
+    for folder, why in said.items():
+        code, out, err = run(capsys, folder, "--exclude", "gen/")
+        assert (code, out, err) == (0, "Nothing was linted.\n", f"{folder}: nothing to lint ({why})\n")
+        assert run(capsys, folder, "--exclude", "gen/", "--quiet")[2] == ""
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_and_the_rest_is_linted(project, capsys, monkeypatch):
+    touch(project, "src/a.py", "src/closed/b.py", "src/open/c.py")
+    scan = os.scandir
+
+    def refusing(folder):
+        if Path(folder).name == "closed":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    code, out, err = run(capsys, "src")
+    assert (code, out) == (2, "No findings in 2 source files.\n")
+    assert err == "error: src/closed: cannot be read: Permission denied\n"
+    code, out, err = run(capsys, "src/closed")
+    assert (code, err) == (2, "error: src/closed: cannot be read: Permission denied\n")
 
 
 def test_exclude_is_about_folders_unless_it_is_forced(project):

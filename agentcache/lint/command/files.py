@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
 from agentcache.errors import SettingsError
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.globs import matcher, relative
+from agentcache.lint.outputs.words import count
 
 STDIN = "-"
 _RECORDS = (".jsonl", ".ndjson", ".har")
 _LINTED = (*_RECORDS, *(f"{suffix}.gz" for suffix in _RECORDS), ".jinja", ".jinja2", ".j2", ".py")
 """Endings of what is taken from folders.  Others (.json, .txt, .md) could be anything, and are linted when they are named."""
+_WHEN_NAMED = (".json", ".txt", ".md", ".markdown", ".prompt")
+"""Endings of what could be requests or prompts."""
 _LEFT_OUT = frozenset(
     {
         *(".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", ".direnv", ".eggs", "site-packages", "node_modules"),
@@ -31,28 +35,74 @@ class Input:
     """A file to lint.
 
     Attributes:
-        name: as findings say it; ``-`` is standard input.
+        name: as findings say it; ``-`` is standard input without a name.
         named: it was named, not found in a folder: it is linted even when it is excluded, and what holds no requests is an
             error.
         path: where it is read; ``None``: at its name.
+        is_stdin: it is read from standard input.
     """
 
     name: str
     named: bool = True
     path: Path | None = None
-
-    @property
-    def is_stdin(self) -> bool:
-        return self.name == STDIN and self.path is None
+    is_stdin: bool = False
 
 
-def inputs(choices: Choices) -> list[Input]:
-    """Every file once, in the order of the command line, those of a folder by name.
+@dataclass(frozen=True)
+class Inputs:
+    """
+    Attributes:
+        files: every file once, in the order of the command line, those of a folder by name.
+        failed: folders that cannot be read, and why.
+        notes: why of some folders nothing is linted.
+    """
+
+    files: list[Input] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def inputs(choices: Choices) -> Inputs:
+    """What the command line names, or else what the configuration includes.
 
     Raises:
         SettingsError: nothing to lint.
     """
+    options = choices.options
+    is_excluded = matcher(choices.exclude, choices.root)
+    found: dict[object, Input] = {}
+    failed: list[tuple[str, str]] = []
+    notes: list[str] = []
+    for name in _names(choices):
+        if name == STDIN:
+            each = Input(options.stdin_filename or STDIN, is_stdin=True)
+            named = options.stdin_filename is None or not options.force_exclude
+            expanded = [replace(each, named=named)]
+        elif name and os.path.isdir(name):  # which takes names of any length
+            folder = _Folder(Path(name), is_excluded)
+            expanded, failed = folder.inputs(), failed + folder.failed
+            notes += [] if expanded or folder.failed else [folder.why_nothing()]
+        else:
+            expanded = [Input(name, named=not options.force_exclude)]
+        for each in expanded:
+            if not each.named and is_excluded(each.name):
+                continue
+            key = STDIN if each.is_stdin else os.path.realpath(each.name)
+            if key not in found or each.named > found[key].named:
+                found[key] = each
+    return Inputs(list(found.values()), failed, notes)
+
+
+def _names(choices: Choices) -> Sequence[str]:
     options, config = choices.options, choices.config
+    if options.stdin_filename is not None:
+        if options.files not in ([], [STDIN]):
+            raise SettingsError(
+                f"--stdin-filename: got {options.files[0]!r} beside it, expected only - for standard input"
+            )
+        if options.fix:
+            raise SettingsError("--fix writes files: got standard input (--stdin-filename), expected --diff")
+        return [STDIN]
     names: Sequence[str] = options.files
     if not names:
         if config is None or not config.config.include:
@@ -64,34 +114,58 @@ def inputs(choices: Choices) -> list[Input]:
         if not names:
             patterns = ", ".join(config.config.include)
             raise SettingsError(f"no files: {config.shown} includes {patterns}, and no file is called so")
-    is_excluded = matcher(choices.exclude, choices.root)
-    found: dict[object, Input] = {}
-    for name in names:
-        for each in _expanded(name):
-            if options.force_exclude and not each.is_stdin:
-                each = replace(each, named=False)
-            if not each.named and is_excluded(each.name):
-                continue
-            key = each.name if each.is_stdin else os.path.realpath(each.name)
-            if key not in found or each.named > found[key].named:
-                found[key] = each
-    return list(found.values())
+    return names
 
 
-def _expanded(name: str) -> Iterator[Input]:
-    path = Path(name)
-    if name in {STDIN, ""} or not path.is_dir():
-        yield Input(name)
-        return
-    files = [file for file in _walked(path) if file.name.lower().endswith(_LINTED)]
-    ignored = _ignored_by_git(path, files)
-    yield from (Input(str(file), named=False) for file in files if file not in ignored)
+class _Folder:
+    """What of a folder is linted, and what became of the rest.
 
+    Attributes:
+        failed: folders in it that cannot be read, and why.
+    """
 
-def _walked(folder: Path) -> Iterator[Path]:
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
-        yield from (Path(here, file) for file in sorted(files))
+    def __init__(self, path: Path, is_excluded: Callable[[str | Path], bool]) -> None:
+        self.failed: list[tuple[str, str]] = []
+        self._path = path
+        self._left_out: Counter[str] = Counter()
+        self._endings: Counter[str] = Counter()
+        lintable = list(self._walked())
+        kept = [file for file in lintable if not is_excluded(file)]
+        ignored = _ignored_by_git(path, kept)
+        self._excluded, self._ignored = len(lintable) - len(kept), len(ignored)
+        self._files = [file for file in kept if file not in ignored]
+
+    def inputs(self) -> list[Input]:
+        return [Input(str(file), named=False) for file in self._files]
+
+    def why_nothing(self) -> str:
+        """One sentence on a folder of which nothing is linted."""
+        reasons = []
+        if self._ignored:
+            reasons.append(f"{count(self._ignored, 'file')} ignored by git: name them to have them linted")
+        if self._excluded:
+            reasons.append(f"{count(self._excluded, 'file')} excluded")
+        if self._left_out:
+            reasons.append(f"not looked into: {', '.join(sorted(self._left_out))}")
+        named = [f"{number:,} {ending}" for ending, number in sorted(self._endings.items())]
+        if named:
+            reasons.append(
+                f"of folders only requests, templates and sources are taken, not {', '.join(named)}: name them"
+            )
+        return f"{self._path}: nothing to lint ({'; '.join(reasons) or 'no file of a kind that is linted'})"
+
+    def _walked(self) -> Iterator[Path]:
+        for here, folders, files in os.walk(self._path, onerror=self._refused):
+            self._left_out.update(each for each in folders if each in _LEFT_OUT)
+            folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
+            for name in sorted(files):
+                if name.lower().endswith(_LINTED):
+                    yield Path(here, name)
+                elif name.lower().endswith(_WHEN_NAMED):
+                    self._endings[PurePath(name).suffix.lower()] += 1
+
+    def _refused(self, error: OSError) -> None:
+        self.failed.append((str(error.filename), f"cannot be read: {error.strerror or error}"))
 
 
 def _ignored_by_git(folder: Path, files: Sequence[Path]) -> frozenset[Path]:

@@ -44,6 +44,7 @@ class Linted:
         files: what was linted, in order.
         failed: what could not be read, and why.
         empty: files of folders that hold no requests; they were left out.
+        blank: files that were named and hold nothing.
     """
 
     report: Report
@@ -51,6 +52,7 @@ class Linted:
     suppressed: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
+    blank: list[str] = field(default_factory=list)
 
 
 class Workshop:
@@ -62,11 +64,11 @@ class Workshop:
 
     def __init__(self, choices: Choices, note: Callable[[str], None]) -> None:
         self.choices = choices
-        self._note = note
+        self.note = note
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.choices.tokenizer, self._note)
+        return load_tokenizer(self.choices.tokenizer, self.note)
 
     @cached_property
     def maker(self) -> PromptMaker:
@@ -148,6 +150,8 @@ class _Lint:
         first = next(records, None)
         if not each.named and (first is None or isinstance(first, Unreadable)):
             return False
+        if first is None:
+            self._linted.blank.append(each.name)
         if self._linter is None:
             wanted = self._wanted
             self._linter = Linter(
@@ -191,7 +195,7 @@ class _Lint:
 
 @contextmanager
 def _opened(each: Input) -> Iterator[BinaryIO]:
-    if each.is_stdin:
+    if each.is_stdin and each.path is None:
         yield standard_input()
         return
     with (each.path or Path(each.name)).open("rb") as stream:

@@ -43,7 +43,15 @@ def read_template(file: Path | None) -> str | None:
 
 
 def renderer(tokenizer: Tokenizer, template: str | None) -> ChatRenderer:
-    """One moment for all requests, or a template's clock would tick in between."""
+    """One moment for all requests, or a template's clock would tick in between.
+
+    Raises:
+        AgentCacheError: the template is none for conversations.
+    """
+    if template is not None:
+        from agentcache.lint.templates import refuse_unless_chat  # which imports this module
+
+        refuse_unless_chat(template, tokenizer)
     started = datetime.datetime.now().astimezone()
     return ChatRenderer(tokenizer, template, clock=lambda: started)
 

@@ -31,6 +31,11 @@ def parser() -> argparse.ArgumentParser:
         help="requests (JSONL, HAR, transcripts, traces, prompt files), chat templates (.jinja), Python sources, folders "
         "of them; - is standard input; none: what the configuration includes",
     )
+    made.add_argument(
+        "--stdin-filename",
+        metavar="NAME",
+        help="what standard input is called; its ending says whether it is requests, a template or a source",
+    )
     _rules(made.add_argument_group("which findings"))
     _prompts(made.add_argument_group("how prompts are read"))
     _output(made.add_argument_group("output"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from agentcache.lint.baseline import Baseline
 from agentcache.lint.command.choices import Choices
-from agentcache.lint.command.files import Input, inputs
+from agentcache.lint.command.files import Input, Inputs, inputs
 from agentcache.lint.command.linting import Linted, Seen, Wanted, Workshop, lint, standard_input
 from agentcache.lint.command.progress import Meter
 from agentcache.lint.command.sieve import CLEAN, ERROR, exit_code, unreadable, worth_reporting
@@ -38,37 +39,42 @@ def lint_command(choices: Choices) -> int:
     options = choices.options
     if choices.baseline is not None and options.write_baseline is None:
         Baseline(choices.baseline, lambda _: None).compare((), ())  # that it is one is known before the work
-    files = inputs(choices)
-    check_targets(choices, files)
-    with _readable_again(files, needed=options.fix or options.diff) as readable:
-        return _Run(choices, readable).result()
+    found = inputs(choices)
+    check_targets(choices, found.files)
+    again = options.fix or options.diff or options.stdin_filename is not None
+    with _readable_again(found.files, needed=again) as readable:
+        return _Run(choices, replace(found, files=readable)).result()
 
 
 class _Run:
-    def __init__(self, choices: Choices, files: Sequence[Input]) -> None:
+    def __init__(self, choices: Choices, found: Inputs) -> None:
         self._choices = choices
         self._options = choices.options
-        self._files = files
+        self._found = found
+        self._files = files = found.files
         self._workshop = Workshop(choices, self._note)
         self._sources = Sources({each.name: each.path for each in files if each.path is not None})
         self._fixing = self._options.fix or self._options.diff
 
     def result(self) -> int:
         linted, fixes = self._linted()
-        for name, reason in (*linted.failed, *(() if fixes is None else fixes.failed)):
+        failed = [*self._found.failed, *linted.failed, *(() if fixes is None else fixes.failed)]
+        for name, reason in failed:
             note(f"error: {name}: {reason}")
+        for sentence in (*self._found.notes, *(f"{name} holds no requests" for name in linted.blank)):
+            self._note(sentence)
         if linted.empty:
             self._note(f"left out, since the first record is no request: {_listed(linted.empty)}")
         report = linted.report if fixes is None else fixes.remaining
         findings = worth_reporting(self._choices, report.findings)
         if self._options.write_baseline is not None:
-            return self._write_baseline(findings, bool(linted.failed))
+            return self._write_baseline(findings, bool(failed))
         outcome = self._outcome(findings, report, linted)
         outcome = replace(outcome, fixes=fixes)
         write(outcome, self._choices)
         if fixes is not None:
             self._tell_fixes(fixes)
-        return exit_code(self._choices, outcome, failed=bool(linted.failed or (fixes is not None and fixes.failed)))
+        return exit_code(self._choices, outcome, failed=bool(failed))
 
     def _linted(self) -> tuple[Linted, FixReport | None]:
         meter = Meter(Console(stderr=True), False if self._options.quiet else self._options.progress, self._bytes())
@@ -140,8 +146,8 @@ class _Run:
         """Of all files; ``None`` where that cannot be told before."""
         if any(each.is_stdin for each in self._files):
             return None
-        paths = [each.path or Path(each.name) for each in self._files]
-        return sum(path.stat().st_size for path in paths if path.is_file())
+        paths = [each.path or each.name for each in self._files]
+        return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
 
     def _note(self, sentence: str) -> None:
         if not self._options.quiet:
@@ -149,7 +155,7 @@ class _Run:
 
 
 @contextmanager
-def _readable_again(files: Sequence[Input], *, needed: bool) -> Iterator[Sequence[Input]]:
+def _readable_again(files: list[Input], *, needed: bool) -> Iterator[list[Input]]:
     """Standard input as a file, where it has to be read more than once."""
     if not needed or not any(each.is_stdin for each in files):
         yield files

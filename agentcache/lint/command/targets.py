@@ -23,13 +23,13 @@ def check_targets(choices: Choices, files: Sequence[Input]) -> None:
     options = choices.options
     for flag, file in (("--output-file", options.output_file), ("--write-baseline", options.write_baseline)):
         check_writable(file, flag)
-        if file is None or not file.is_file():
+        if file is None or not os.path.isfile(file):
             continue
         for path, what in _read(choices, files):
             if _same(file, path):
                 raise SettingsError(f"{flag} {file}: got {what}, expected the name of a file that nothing is read from")
     written = options.write_baseline
-    if written is not None and written.is_file() and written.stat().st_size and not Baseline.is_one(written):
+    if written is not None and os.path.isfile(written) and written.stat().st_size and not Baseline.is_one(written):
         raise SettingsError(
             f"--write-baseline {written}: got a file that is no baseline, expected a new name or an old baseline"
         )
