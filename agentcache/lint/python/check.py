@@ -20,7 +20,8 @@ from agentcache.lint.python.settings import setting_defects
 from agentcache.lint.python.slots import Requests, defects_of
 
 _WORTH_READING = re.compile(
-    r"""["'](?:system|developer|messages|tool_calls|input_schema)["'] | \bSystemMessage | \bmessages\s*= | \binstructions\b
+    r"""["'](?:system|developer|messages|tool_calls|input_schema|parameters|function)["']
+      | \bSystemMessage | \bmessages\s*= | \binstructions\b
       | \bsystem\s*= | (?i:system_?(?:prompt|message|instruction)) | \btools\s*= | Agent\( | Tool\( | (?i:prompt\w*)\s*=""",
     re.VERBOSE,
 )

@@ -16,6 +16,8 @@ from agentcache.lint.python.sends import Key, Send, Turn, kept_lists, key_of, pa
 
 _COMPACTION = re.compile(r"summar|compact|condens|digest|compress", re.IGNORECASE)
 _FIRST_TIME = re.compile(r"first|initial|started|is_new|warm", re.IGNORECASE)
+_RARELY = 3
+"""A history that is cut to less than this part of what it may hold computes few messages again for each that is new."""
 _PURE = {"str", "repr", "len", "format", "join", "strip", "dict", "list", "rstrip", "lstrip", "dedent"}
 
 
@@ -45,7 +47,7 @@ class Histories:
             node = part.node
             if isinstance(node, ast.Subscript):
                 count = _window(node)
-                if count is not None and not self._is_rare(node, count, part.here.point):
+                if count is not None and not self._is_rare(node, count, part.here.point, send):
                     yield _dropped(node, part.here.point, f"only the newest messages are sent (line {send.point.line})")
             elif isinstance(node, ast.Call):
                 limit = keyword_of(node, "maxlen") or (node.args[1] if len(node.args) > 1 else None)
@@ -55,19 +57,22 @@ class Histories:
                     )
                     yield _dropped(node, part.here.point, message)
 
-    def _is_rare(self, node: ast.Subscript, count: ast.expr, point: Point) -> bool:
-        """The window is part of a compaction, or cuts much more off than a turn adds."""
+    def _is_rare(self, node: ast.Subscript, count: ast.expr, point: Point, send: Send | None = None) -> bool:
+        """The window is part of a compaction, or cuts much more off than a turn adds.
+
+        ``send``: what the window is cut for; where the list itself stays as long as it was, the window slides in each turn.
+        """
         statement = next((found for found, place in self._module.statements if place is point), None)
         words = f"{point.scope.name} {'' if statement is None else ' '.join(_words(statement))}"
         if _COMPACTION.search(words) or any(_COMPACTION.search(" ".join(_words(test))) for test in point.tests):
             return True
         bounds = [bound for test in point.tests for bound in _bounds(test)]
-        if not bounds:
+        if not bounds or (send is not None and _is_view(node.value, statement, point, send)):
             return False
         if any(ast.dump(bound) == ast.dump(count) for bound in bounds):
             return False
         kept, limit = number_of(count), next((number for number in map(number_of, bounds) if number is not None), None)
-        return kept is None or limit is None or kept * 2 <= limit
+        return kept is None or limit is None or kept * _RARELY <= limit
 
     # -- statements in the code of a turn
 
@@ -76,6 +81,8 @@ class Histories:
             target = statement.targets[0]
             yield from self._edited(target, statement.value, point, adds=False)
             yield from self._replaced(target, statement.value, point)
+            if isinstance(statement.value, ast.List | ast.Tuple) and not statement.value.elts:
+                yield from self._deleted(target, point)
             if isinstance(statement.value, ast.Call):
                 yield from self._popped(statement.value, point, taken=True)
         elif isinstance(statement, ast.AugAssign):
@@ -174,6 +181,10 @@ class Histories:
             return
         start = target.slice.lower if isinstance(target.slice, ast.Slice) else target.slice
         low = 0 if start is None else number_of(start)
+        if isinstance(target.slice, ast.Slice):
+            end = target.slice.upper
+            if end is None or (isinstance(end, ast.UnaryOp) and self._is_rare(target, end.operand, point)):
+                return  # ``[3:]`` takes the newest away, and what stays is a prefix
         if low is not None and 0 <= low <= 4 and self._drops(target.value, point):
             yield _dropped(target, point, "old messages are taken out of a history that is sent again")
 
@@ -285,8 +296,26 @@ def _dropped(node: ast.expr, point: Point, message: str) -> Defect:
         node=node,
         point=point,
         message=f"{message}: each turn that drops one computes all others again",
-        help="keep the old messages, or shorten the history rarely and in one go (half of it, or a summary)",
+        help="keep the old messages, or shorten the history rarely and in one go (to a quarter of it, or to a summary)",
     )
+
+
+def _is_view(whole: ast.expr, statement: ast.stmt | None, point: Point, send: Send) -> bool:
+    """The window of ``whole`` is only shown to the model: the next turn cuts it out of the same, longer list.
+
+    It stands in the call itself, gets another name, or replaces a parameter of a function that is called for each turn.
+    """
+    if point is send.point:
+        return True
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or point.scope is not send.point.scope:
+        return False
+    target, base = key_of(statement.targets[0], point), key_of(whole, point)
+    if target is None or base is None:
+        return False
+    if target != base:
+        return not point.loops or not isinstance(base[0].node, ast.FunctionDef | ast.AsyncFunctionDef)
+    given = base[0].definitions.get(base[1], ())
+    return not send.point.loops and any(definition.kind == "parameter" for definition in given)
 
 
 def _edit(node: ast.expr, point: Point, turn: Turn) -> Defect:

@@ -41,6 +41,7 @@ _SURE_WORDS = {"system_prompt", "system_instruction", "system_message", "develop
 _WORDS = {"instructions", "system", "prompt_prefix"}
 _AGENT_WORDS = {"prompt", "instruction", "state_modifier", "backstory"}
 _SENDING = {"create", "parse", "stream", "session", "count_tokens", "generate", "complete", "chat", "asession"}
+_SCHEMAS = {"parameters", "input_schema", "params_json_schema"}
 _BESIDE = {"messages", "model", "tools", "input", "max_tokens", "llm"}
 _MESSAGE_CALLS = {
     "SystemMessage",
@@ -108,9 +109,30 @@ def _of_dict(module: Module, names: Names, node: ast.Dict, point: Point) -> Iter
         text = item_of(node, word)
         if text is not None and item_of(node, "model") is not None:
             yield from _contents(text, point, "system", "sent", node.lineno)
+    yield from _of_tool(node, point)
+
+
+def _of_tool(node: ast.Dict, point: Point) -> Iterator[Prompt]:
+    """A tool that is written out, whoever sends it: ``{"name": …, "description": …, "parameters": …}``."""
+    inner, kind = item_of(node, "function"), item_of(node, "type")
+    if isinstance(inner, ast.Dict) and isinstance(kind, ast.Constant) and kind.value == "function":
+        text = item_of(inner, "description")
+        if text is not None and item_of(inner, "name") is not None:
+            yield Prompt(text, point, "tool", "sent", node.lineno)
     description = item_of(node, "description")
-    if description is not None and (item_of(node, "parameters") or item_of(node, "input_schema")):
-        yield Prompt(description, point, "tool", "sent", node.lineno)
+    schema = item_of(node, "parameters") or item_of(node, "input_schema")
+    if description is None or schema is None:
+        return
+    yield Prompt(description, point, "tool", "sent", node.lineno)
+    if item_of(node, "name") is not None and _is_schema(schema):
+        yield Prompt(schema, point, "tool", "sent", node.lineno)
+
+
+def _is_schema(node: ast.expr) -> bool:
+    """A JSON Schema that is written out, or has a name."""
+    if isinstance(node, ast.Dict):
+        return any(item_of(node, word) is not None for word in ("type", "properties", "$ref", "anyOf"))
+    return isinstance(node, ast.Name)
 
 
 def _contents(content: ast.expr, point: Point, part: Part, manner: Manner, line: int) -> Iterator[Prompt]:
@@ -138,7 +160,9 @@ def _of_call(module: Module, names: Names, node: ast.Call, point: Point) -> Iter
             yield from _argument(names, keyword.value, point, "kept" if agent else "sent", node.lineno)
         elif keyword.arg == "prompt" and _COMPLETION.search(ast.unparse(node.func)):
             yield Prompt(keyword.value, point, "constant", "sent", node.lineno)
-        elif keyword.arg == "description" and word.lower().endswith("tool"):
+        elif (keyword.arg == "description" and word.lower().endswith("tool")) or (
+            keyword.arg in _SCHEMAS and word.lower().endswith("tool") and _is_schema(keyword.value)
+        ):
             yield Prompt(keyword.value, point, "tool", "kept", node.lineno)
 
 

@@ -130,6 +130,9 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Ite
     if prompt.manner == "named" and severity == "error":
         severity = "warning"
     sure = slot.sure and prompt.manner == "sent" and slot.evaluated.scope is prompt.point.scope
+    sure = sure and (
+        prompt.part != "tool" or bool(requests.places)
+    )  # it has the shape of a tool; who sends it is not here
     how = "; it is read once, so other runs have another text" if once and source.pace in ("instant", "day") else ""
     yield Defect(
         code=source.code,

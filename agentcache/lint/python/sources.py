@@ -133,14 +133,19 @@ _PERSONAL = {
     "SHELL",
     "PATH",
     "TERM",
+    *("COMPUTERNAME", "USERPROFILE", "USERDOMAIN", "OLDPWD", "VIRTUAL_ENV", "CONDA_PREFIX"),
+    *("BRANCH", "GIT_BRANCH", "BRANCH_NAME", "GIT_COMMIT", "COMMIT_SHA", "GITHUB_REF", "GITHUB_REF_NAME", "GITHUB_SHA"),
+    *("GITHUB_HEAD_REF", "GITHUB_RUN_ID", "CI_COMMIT_SHA", "CI_COMMIT_BRANCH", "CI_COMMIT_REF_NAME", "BUILD_NUMBER"),
 }
-"""Variables of the environment that tell of the machine or its user; others are settings of the program."""
+"""Variables of the environment that tell of the machine, its user or the state of a checkout; others are settings of the
+program."""
 
 
 TELLING = frozenset(
     (
         *("hex", "int", "stdout", "stderr", "name", "parent", "stem", "urn", "node"),
         *("year", "month", "day", "hour", "time", "release"),
+        *("nodename", "sysname", "machine", "system", "processor"),
     )
 )
 """Attributes of what a source gives that vary as it does."""
