@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from agentcache.lint.readers import blocks
 from agentcache.lint.readers.blocks import LIMIT, Line, blocks_of, lines_of
+from agentcache.lint.readers.faults import WholeFile
 from agentcache.lint.readers.json_text import JsonText
 from agentcache.lint.readers.kinds import Kind, kind_of, open_input
 from agentcache.lint.records import Record, Unreadable
+from agentcache.lint.rules import ac903_unreadable
 
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 BYE = {"messages": [{"role": "user", "content": "Bye"}], "model": "m"}
@@ -124,8 +126,35 @@ def test_what_powershell_writes_is_read(coding):
 def test_a_file_that_holds_something_else_is_given_up():
     noise = b"\x89PNG\n" * 5000
     found = read(noise, "picture.jsonl")
-    assert len(found) == 1001 and "the rest was not read" in found[-1].reason
+    assert len(found) == 1 and "the rest was not read; line 1: not UTF-8" in found[0].reason
     assert len(read(lines(HI) + noise)) == 5001, "one request is enough to go on"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(range(256)) * 12,
+        b"name,age\nAda,36\nAlan,41\n",
+        b"import sys\n\nprint(sys.argv)\n",
+        b"[tool.agentcache.lint]\npage-size = 16\nselect = []\n",
+        b"[[suppress]]  # known\ncode = 'AC101'\n",
+        b'1\n2\n"three"\n',
+    ],
+)
+def test_another_kind_of_file_is_one_reason(data):
+    (only,) = read(data, "-")
+    assert isinstance(only, WholeFile) and only.line == 1
+    assert only.reason.startswith("nothing in it is a request; line 1: ") and "[0]" not in only.reason
+
+
+def test_faults_of_json_say_each_thing_once():
+    for broken, said in (
+        (b'{"messages": [{"role": "user', "unterminated string starting at character 24"),
+        (b'{"messages": "a\tb"}', "invalid control character at character 16"),
+        (b"{", "expecting property name enclosed in double quotes at character 2"),
+    ):
+        (record,) = read(broken + b"\n")
+        assert record.reason == f"not valid JSON: {said}"
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \r\n\t", b"[]", b"[\n]\n", gzip.compress(b"", mtime=0)])
@@ -143,7 +172,7 @@ def test_a_broken_item_does_not_stop_the_others():
     data = b'[{"messages": 5}, 7, "text", {"messages": [}, ' + json.dumps(BYE).encode() + b"]"
     found = read(data)
     # Brackets that do not fit end where the next one closes them, and what is behind is not lost.
-    assert [type(record) for record in found[:3]] == [Unreadable] * 3
+    assert all(isinstance(record, Unreadable) for record in found[:3])
     assert found[0].reason.startswith("[0]: ") and "messages" in found[0].reason
     assert "got a number" in found[1].reason and "got a string" in found[2].reason
     assert any(isinstance(record, Unreadable) and "not valid JSON" in record.reason for record in found)
@@ -339,3 +368,23 @@ def test_packed_members_are_unpacked_however_they_arrive(members, size):
     data = b"".join(gzip.compress(member, mtime=0) for member in members)
     pipe = Pipe(iter([data[i : i + size] for i in range(0, len(data), size)]))
     assert b"".join(blocks_of(pipe)) == b"".join(members)
+
+
+# -- what is said about it
+
+
+@pytest.mark.parametrize(
+    ("record", "subject", "advice"),
+    [
+        (Unreadable("run.jsonl", 3, "it is cut"), "line 3", "the other lines were linted"),
+        (WholeFile("run.jsonl.gz", 1, "it is a table"), "the file", "packed by gzip, or as they are"),
+        (WholeFile("-", 1, "it is a table"), "the file", "JSON bodies, one a line or in a list"),
+        (Unreadable("system.md", 7, "not UTF-8"), "the file", "text in UTF-8"),
+        (Unreadable("chat.jinja", 7, "no end"), "the template", "mend the template"),
+        (Unreadable("agent.py", 7, "no end"), "the source", "Python"),
+    ],
+)
+def test_advice_fits_the_kind_of_file(record, subject, advice):
+    finding = ac903_unreadable.report(record)
+    assert finding.message == f"{subject} cannot be read: {record.reason}" and advice in finding.help
+    assert finding.location.record == record.line

@@ -138,7 +138,7 @@ def test_a_template_that_refuses_everything_is_an_error(check, tokenizer):
     source = "{% for message in messages %}{{ raise_exception('no') }}{% endfor %}"
     with pytest.raises(AgentCacheError, match="refuses every conversation: no"):
         check(source)
-    assert template_findings("chat.jinja", source, tokenizer) == []
+    assert "refuses every conversation: no" in template_findings("chat.jinja", source, tokenizer)[0].message
 
 
 def test_conversations_with_tools_are_tried_with_the_template_for_tools(check):
@@ -220,6 +220,48 @@ def test_a_file_that_is_no_chat_template_has_no_findings(tokenizer):
 def test_a_chat_template_that_does_not_compile_is_unreadable_at_its_line(tokenizer):
     (finding,) = template_findings("chat.jinja", "{% for message in messages %}<|a|>\n{% endfo %}", tokenizer)
     assert (finding.code, finding.location.record) == ("AC903", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("Hello\n{% if x %}", 2, "Unexpected end of template"),
+        ("{{ name }", 1, "unexpected '}'"),
+        (
+            "{% for m in messages %}{{ raise_exception('not today') }}{% endfor %}",
+            1,
+            "refuses every conversation: not today",
+        ),
+        ("{% for m in messages %}<|a|>{{ m.content | shout }}{% endfor %}", 1, "No filter named"),
+    ],
+)
+def test_what_no_request_can_be_rendered_with_is_said_wherever_it_was_found(tokenizer, text, line, said):
+    for note in (None, [].append):
+        (finding,) = template_findings("chat.jinja", text, tokenizer, note)
+        assert (finding.code, finding.location.record) == ("AC903", line) and said in finding.message
+        assert finding.message.count("line") <= 1 and "template" in finding.help
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>{{ title }}</p>",
+        "{% trans %}Welcome{% endtrans %}",
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\nSum up what was said above.",
+        "<|system|>{% set messages = [1] %}{{ messages }}",
+    ],
+)
+def test_a_named_file_that_is_no_chat_template_gets_a_note(tokenizer, text):
+    said = []
+    assert template_findings("page.j2", text, tokenizer, said.append) == []
+    (note,) = said
+    assert note.startswith("page.j2: ")
+
+
+def test_a_prompt_with_values_of_its_own_program_is_told_of_where_it_was_named(tokenizer):
+    text = "{% for m in messages %}<|{{ m.role }}|>{{ persona.name }}{{ m.content }}{% endfor %}"
+    assert template_findings("chat.jinja", text, tokenizer) == []
+    assert [finding.code for finding in template_findings("chat.jinja", text, tokenizer, print)] == ["AC903"]
 
 
 def write(path, text):

@@ -171,3 +171,23 @@ def test_a_comment_of_the_template_leaves_a_finding_as_it_is(tokenizer_folder, t
     comment = "{#- agentcache: ignore[AC701] sessions end before midnight -#}"
     path.write_text(DATED.replace("Today", comment + "\nToday") + CHATML)
     assert main([str(path), "--tokenizer", str(tokenizer_folder)]) == 0
+
+
+def test_requests_are_not_rendered_with_a_page(tokenizer_folder, tmp_path, capsys):
+    page, requests = tmp_path / "nochat.jinja", tmp_path / "run.jsonl"
+    page.write_text("Hello {{ name }}.")
+    requests.write_text('{"messages": [{"role": "user", "content": "Hi"}]}\n')
+    capsys.readouterr()
+    assert main([str(requests), "--tokenizer", str(tokenizer_folder), "--template", str(page)]) == 2
+    assert "a template that reads no messages, expected a chat template" in capsys.readouterr().err
+
+
+def test_templates_of_a_folder_are_no_news_and_named_ones_are(tokenizer_folder, tmp_path, capsys):
+    (tmp_path / "page.jinja").write_text("Hello {{ name }}.")
+    flags = ("--tokenizer", str(tokenizer_folder))
+    capsys.readouterr()
+    assert main([str(tmp_path), *flags]) == 0 and "no chat template" not in capsys.readouterr().err
+    assert main([str(tmp_path / "page.jinja"), *flags]) == 0 and "no chat template" in capsys.readouterr().err
+    (tmp_path / "page.jinja").write_text("{% if x %}")
+    for path in (tmp_path, tmp_path / "page.jinja"):
+        assert main([str(path), *flags]) == 2 and "AC903" in capsys.readouterr().out

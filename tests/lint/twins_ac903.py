@@ -28,6 +28,8 @@ def called(*blocks: object) -> dict[str, object]:
 
 TWINS = [
     Twin("AC903", "cut line", failing=lines(LINE, LINE[:-9], LINE), clean=lines(LINE, LINE, "", "  ", LINE)),
+    Twin("AC903", "a table", failing=lines("name,age", "Ada,36", "Alan,41"), clean=lines(LINE)),
+    Twin("AC903", "settings", failing=lines("[tool.agentcache.lint]", "page-size = 16"), clean=lines(LINE)),
     Twin("AC903", "no request", failing=[{"event": "start"}], clean=[GOOD]),
     Twin("AC903", "unknown role", failing=[{"messages": [{"role": "wizard", "content": "Hi"}]}], clean=[GOOD]),
     Twin("AC903", "content of a number", failing=[asked(5)], clean=[asked("What is this?", PICTURE)]),

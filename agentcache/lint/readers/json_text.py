@@ -42,7 +42,8 @@ def parse(raw: bytes | None) -> Any | Fault:
     except UnicodeDecodeError as error:
         return Fault(f"not UTF-8: byte {raw[error.start]:#04x} at byte {error.start + 1}")
     except json.JSONDecodeError as error:
-        return Fault(f"not valid JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}")
+        what = error.msg.removesuffix(" at")
+        return Fault(f"not valid JSON: {what[0].lower()}{what[1:]} at character {error.pos + 1}")
     except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
         return Fault(f"not readable as JSON: {error}")
 

@@ -17,6 +17,7 @@ from agentcache.lint.readers.dialects.chain import ResponseChain
 from agentcache.lint.readers.dialects.completions import single_prompts
 from agentcache.lint.readers.dialects.kinds import kind
 from agentcache.lint.readers.dialects.names import ignored_in, session_of
+from agentcache.lint.readers.faults import NoJson
 from agentcache.lint.readers.json_text import Fault, parse
 from agentcache.lint.records import Record, Unreadable
 
@@ -61,14 +62,14 @@ class LineReader:
         """
         value = parse(raw)
         if isinstance(value, Fault):
-            yield Unreadable(self._file, number, value.reason)
+            yield NoJson(self._file, number, value.reason)
             return
         yield from self.records(value, number)
 
     def records(self, value: Any, number: int) -> Iterator[Record | Unreadable]:
         """The requests of a line that has been parsed: one, but for a completion of several prompts."""
         if not isinstance(value, dict):
-            yield Unreadable(self._file, number, f"got {kind(value)}, expected a JSON object with messages")
+            yield NoJson(self._file, number, f"got {kind(value)}, expected a JSON object with messages")
             return
         sent, around = _sent(value)
         for path, body in single_prompts(sent.body):

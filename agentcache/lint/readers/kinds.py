@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from agentcache.lint.readers.blocks import LIMIT, InputError, Line, blocks_of, lines_of, peek
 from agentcache.lint.readers.claude_code import is_transcript_line, read_transcript
+from agentcache.lint.readers.faults import NoJson, WholeFile
 from agentcache.lint.readers.har import entries_of, read_archive
 from agentcache.lint.readers.json_text import TOO_LONG, Fault, JsonText, Raw, parse
 from agentcache.lint.readers.jsonl import LineReader
@@ -27,6 +28,8 @@ _HEAD = 2**16
 _ARCHIVE = re.compile(rb'\s*\{\s*"log"\s*:\s*[{\r\n]')
 _GOES_ON = re.compile(rb'[{,]\s*\n\s*["}]|\[\s*\n')
 """Where a value goes on in the next line; most lines that were cut off end otherwise."""
+_SECTION = re.compile(rb"""\[+[ \t]*[A-Za-z_"'][\w."'-]*[ \t]*\]+[ \t]*(?:[#;][^\n]*)?\r?\n""")
+"""The head of a section of a settings file, which begins like a list."""
 _UNDECIDED = 1000
 """Lines that are looked at before it is given up to tell what writes such."""
 _REQUEST = ("messages", "prompt", "input", "previous_response_id", "body", "request", "params")
@@ -65,6 +68,11 @@ def kind_of(file: str, first_bytes: bytes = b"") -> Kind:
     return _KINDS.get(suffix, Kind.RECORDS)
 
 
+def is_prompt(file: str) -> bool:
+    """Whether the file is a prompt as it is."""
+    return PurePath(file.removesuffix(".gz")).suffix.lower() in PROMPT_SUFFIXES
+
+
 def open_input(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
     """The requests of an input: JSON in lines, in a list or spread over lines, archives, transcripts, traces, prompt files;
     also packed by gzip.
@@ -76,30 +84,54 @@ def open_input(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
     Raises:
         OSError: the input cannot be read on.
     """
-    latest, unreadable, readable = 1, 0, False
+    held: list[NoJson] = []
+    latest, hopeless, why = 1, True, "nothing in it is a request"
     try:
-        for record in _open(stream, file):
+        for record in _while_there_is_hope(_open(stream, file)):
             latest = record.line
-            unreadable += isinstance(record, Unreadable)
-            readable = readable or isinstance(record, Record)
+            if hopeless and isinstance(record, NoJson):
+                held.append(record)
+                continue
+            if hopeless:
+                yield from held
+                hopeless = False
             yield record
-            if unreadable >= _HOPELESS and not readable:
-                why = f"none of the first {unreadable:,} records is a request: the rest was not read"
-                raise InputError(why, latest)  # noqa: TRY301
     except InputError as error:
-        yield Unreadable(file, error.line or latest, str(error))
+        why = str(error)
+        if not hopeless or not held:
+            yield Unreadable(file, error.line or latest, why)
+            return
+    else:
+        if not hopeless or len(held) < 2:
+            yield from held if hopeless else ()
+            return
+    yield WholeFile(file, held[0].line, f"{why}; line {held[0].line}: {held[0].reason}")
+
+
+def _while_there_is_hope(records: Iterator[Record | Unreadable]) -> Iterator[Record | Unreadable]:
+    """
+    Raises:
+        InputError: so much cannot be read that it is something else.
+    """
+    unreadable, readable = 0, False
+    for record in records:
+        unreadable += isinstance(record, Unreadable)
+        readable = readable or isinstance(record, Record)
+        yield record
+        if unreadable >= _HOPELESS and not readable:
+            why = f"none of the first {unreadable:,} records is a request: the rest was not read"
+            raise InputError(why, record.line)
 
 
 def _open(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
     blocks = blocks_of(stream)
-    suffix = PurePath(file.removesuffix(".gz")).suffix.lower()
-    if suffix in PROMPT_SUFFIXES:
+    if is_prompt(file):
         return read_prompt(blocks, file)
     head, blocks = peek(blocks, _HEAD, until=b"\n")
-    if suffix == ".har" or _ARCHIVE.match(head):
+    if PurePath(file.removesuffix(".gz")).suffix.lower() == ".har" or _ARCHIVE.match(head):
         return read_archive(JsonText(blocks), file)
     start = head.lstrip()
-    if start.startswith(b"[") or (start.startswith(b"{") and _goes_on(start)):
+    if (start.startswith(b"[") and not _SECTION.match(start)) or (start.startswith(b"{") and _goes_on(start)):
         return read_values(JsonText(blocks), file)
     return _read_lines(lines_of(blocks), file)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentcache.lint.readers.blocks import InputError
+from agentcache.lint.readers.faults import NoJson
 from agentcache.lint.readers.har import EntryReader, entries_of
 from agentcache.lint.readers.json_text import Fault, JsonText, Raw, parse
 from agentcache.lint.readers.jsonl import LineReader
@@ -47,7 +48,7 @@ class ValueReader:
         """See ``read``."""
         value = parse(raw.raw)
         if isinstance(value, Fault):
-            yield _placed(Unreadable(self._file, number, value.reason), within)
+            yield _placed(NoJson(self._file, number, value.reason), within)
         else:
             yield from self.read(value, number, within)
 

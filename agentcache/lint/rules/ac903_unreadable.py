@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from agentcache.lint.finding import Finding, Location
+from agentcache.lint.readers.faults import WholeFile
+from agentcache.lint.readers.kinds import Kind, is_prompt, kind_of
 from agentcache.lint.records import Unreadable
 from agentcache.lint.rules.base import Rule
 
 
 def report(record: Unreadable) -> Finding:
-    """The finding for a record that is no request."""
+    """The finding for a record that is no request, or for a file that holds none."""
     return Finding(
         code=RULE.code,
         name=RULE.name,
         severity="error",
         location=Location(file=record.file, record=record.line),
-        message=f"line {record.line} cannot be read: {record.reason}",
-        help=(
-            "a line has to be the JSON body of a request (chat, responses, messages or completions), bare or under body or "
-            "request; the other lines were linted"
-        ),
+        message=f"{_subject(record)} cannot be read: {record.reason}",
+        help=_help(record),
+    )
+
+
+def _subject(record: Unreadable) -> str:
+    kind = kind_of(record.file)
+    if kind is not Kind.RECORDS:
+        return f"the {'template' if kind is Kind.TEMPLATE else 'source'}"
+    return "the file" if isinstance(record, WholeFile) or is_prompt(record.file) else f"line {record.line}"
+
+
+def _help(record: Unreadable) -> str:
+    kind, packed = kind_of(record.file), record.file.lower().endswith(".gz")
+    if kind is Kind.TEMPLATE:
+        return "mend the template: no request can be rendered with it"
+    if kind is Kind.PYTHON:
+        return "mend the source, or exclude it: it has to be Python, in the encoding that it declares"
+    if is_prompt(record.file):
+        return "a prompt file has to be text in UTF-8"
+    if isinstance(record, WholeFile):
+        return (
+            f"{'packed by gzip, or as they are, ' if packed else ''}requests are JSON bodies, one a line or in a list; archives "
+            "(.har), transcripts and traces of agentcache are read too"
+        )
+    return (
+        "a line has to be the JSON body of a request (chat, responses, messages or completions), bare or under body or "
+        "request; the other lines were linted"
     )
 
 

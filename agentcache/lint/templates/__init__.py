@@ -6,7 +6,7 @@
                                                                     '──► rows of the table
 """
 
-from agentcache.lint.templates.check import check_template, template_findings
+from agentcache.lint.templates.check import check_template, refuse_unless_chat, template_findings
 from agentcache.lint.templates.command import template_command
 from agentcache.lint.templates.report import Outcome, Row, TemplateReport
 from agentcache.lint.templates.sources import Subject, find_subject
@@ -20,6 +20,7 @@ __all__ = [
     "TemplateSource",
     "check_template",
     "find_subject",
+    "refuse_unless_chat",
     "template_command",
     "template_findings",
 ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from agentcache.chat.renderer import ChatRenderer
+from agentcache.chat.template import ChatTemplate
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import AgentCacheError, ChatTemplateError
 from agentcache.lint.finding import Finding, LossKind
@@ -26,6 +27,8 @@ _REASON = 60
 """Characters of a template's refusal that are shown."""
 _SIGNS = ("add_generation_prompt", "bos_token", "eos_token", "<|", "[INST]", "raise_exception")
 _LINE = re.compile(r"\bline (\d+)")
+_OTHERS = re.compile("unknown tag|No (?:filter|test) named")
+_MESSAGELESS = "got a template that reads no messages"
 
 
 def check_template(subject: Subject) -> TemplateReport:
@@ -40,7 +43,7 @@ def check_template(subject: Subject) -> TemplateReport:
     except ChatTemplateError as error:
         raise AgentCacheError(f"{subject.plain.file}: {error}") from None
     if "messages" not in plain.template.variables:
-        raise AgentCacheError(f"{subject.plain.file}: got a template that reads no messages, expected a chat template")
+        raise AgentCacheError(f"{subject.plain.file}: {_MESSAGELESS}, expected a chat template")
     survey = Survey(plain, with_tools, subject.named_tokens)
     refusals = [course.refused for course in survey.prompt_courses()]
     if None not in refusals:
@@ -48,27 +51,70 @@ def check_template(subject: Subject) -> TemplateReport:
     return _Check(subject, survey, (plain, with_tools)).report()
 
 
-def template_findings(name: str, source: str, tokenizer: Tokenizer) -> list[Finding]:
+def template_findings(
+    name: str, source: str, tokenizer: Tokenizer, note: Callable[[str], None] | None = None
+) -> list[Finding]:
     """What is wrong with a chat template that stands in a file among others.
 
     Args:
         name: of the file.
         tokenizer: what tokens are counted with; the template's own, or another for near figures.
+        note: hears of a file that is no chat template (a page, a prompt that messages are written into); ``None`` for files
+            that nobody named: of those nothing is said, nor where a template needs values that its own program gives it.
 
     Returns:
-        Nothing for a file that is no chat template (a page, a prompt that messages are written into).
+        One AC903 for a template that is broken, or that refuses every conversation.
     """
-    if not is_chat_template(source):
-        return []
+    taken = is_chat_template(source)
+    if not taken:
+        broken = _broken(source)
+        if broken is None and note is not None:
+            note(
+                f"{name}: no chat template (it writes no conversation with control tokens), so there is nothing to check"
+            )
+        return [_unreadable(name, broken)] if broken is not None else []
     subject = Subject(name, TemplateSource(name, source), tokenizer, "", named_tokens=tokenizer.named_tokens)
     try:
         return list(check_template(subject).findings)
     except AgentCacheError as error:
         reason = str(error).removeprefix(f"{name}: ")
-        if reason.startswith("got a template that"):
-            return []  # it is a template, and none for chats
-        line = _LINE.search(reason)
-        return [ac903_unreadable.report(Unreadable(name, int(line[1]) if line else 1, reason))]
+        if _MESSAGELESS in reason:
+            if note is not None:
+                note(f"{name}: {reason}: nothing to check")
+            return []
+        if note is None and "is undefined" in reason:
+            return []
+        return [_unreadable(name, reason)]
+
+
+def _broken(source: str) -> str | None:
+    """Why no program could use the template; tags, filters and tests of its own program are none of our business."""
+    try:
+        ChatTemplate(source)
+    except ChatTemplateError as error:
+        return None if _OTHERS.search(str(error)) else str(error)
+    return None
+
+
+def _unreadable(name: str, reason: str) -> Finding:
+    line = _LINE.search(reason)
+    said = reason.removeprefix(f"the chat template, line {line[1]}: ") if line else reason
+    return ac903_unreadable.report(Unreadable(name, int(line[1]) if line else 1, said))
+
+
+def refuse_unless_chat(source: str, tokenizer: Tokenizer) -> None:
+    """Requests cannot be rendered with what takes no messages: each would be the same text.
+
+    Args:
+        tokenizer: the one that the template is meant for.
+
+    Raises:
+        AgentCacheError: the template does not compile, or reads no messages.
+    """
+    template = ChatTemplate(source)
+    if "messages" not in template.variables:
+        known = " (the tokenizer has one of its own: leave --template out)" if tokenizer.chat_template else ""
+        raise AgentCacheError(f"--template: {_MESSAGELESS}, expected a chat template{known}")
 
 
 def is_chat_template(source: str) -> bool:
