@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -50,12 +50,31 @@ class _File(BaseModel):
 
 
 @dataclass(frozen=True)
+class Looked:
+    """What a run has looked at: of anything else nothing is gone.
+
+    Attributes:
+        files: that were linted.
+        codes: of the rules that ran.
+        folders: that were linted: files of them that do not exist any more were linted too.
+        everything: all files of the project were linted.
+        hidden: findings that are not reported because of what was asked for, and are there.
+    """
+
+    files: Collection[str] = ()
+    codes: Collection[str] = ()
+    folders: Collection[str] = ()
+    everything: bool = False
+    hidden: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True)
 class Compared:
     """
     Attributes:
         new: findings that the baseline does not have.
         known: how many it has.
-        gone: what it has of the linted files and is not found any more.
+        gone: what it has of what was looked at and is not found any more.
     """
 
     new: list[Finding]
@@ -84,11 +103,8 @@ class Baseline:
             return False
         return isinstance(value, dict) and "agentcache_lint_baseline" in value
 
-    def compare(self, findings: Iterable[Finding], files: Collection[str]) -> Compared:
+    def compare(self, findings: Iterable[Finding], looked: Looked) -> Compared:
         """
-        Args:
-            files: what was linted; of other files nothing is gone.
-
         Raises:
             SettingsError: there is no such file, or it is no baseline.
         """
@@ -103,13 +119,22 @@ class Baseline:
                 count += 1
             else:
                 new.append(finding)
-        linted = {name_of(file, self._root) for file in files}
-        gone = [
-            known.model_copy(update={"count": left[known.fingerprint]})
-            for known in had
-            if left[known.fingerprint] > 0 and known.file in linted
-        ]
-        return Compared(new, count, gone)
+        for finding in looked.hidden:
+            left[self._fingerprint(finding)] = left.get(self._fingerprint(finding), 0) - 1
+        gone = [known for known in self._looked_at(had, looked) if left[known.fingerprint] > 0]
+        return Compared(new, count, [known.model_copy(update={"count": left[known.fingerprint]}) for known in gone])
+
+    def _looked_at(self, had: Iterable[KnownFinding], looked: Looked) -> Iterator[KnownFinding]:
+        linted = {name_of(file, self._root) for file in looked.files}
+        folders = [PurePath(name_of(folder, self._root)) for folder in looked.folders]
+        for known in had:
+            path = PurePath(known.file)
+            if known.code in looked.codes and (
+                known.file in linted
+                or (known.file != "-" and looked.everything)
+                or (any(path.is_relative_to(folder) for folder in folders) and not (self._root / path).exists())
+            ):
+                yield known
 
     def write(self, findings: Sequence[Finding]) -> int:
         """Write ``findings``; how many there are in the file.

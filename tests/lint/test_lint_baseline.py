@@ -84,6 +84,33 @@ def test_what_is_gone_is_said_of_linted_files_only(lint_here, tmp_path):
     assert "b.jsonl.py" not in out
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [("--ignore", "AC101"), ("--select", "AC2"), ("--min-tokens-lost", "100000"), ("--per-file-ignores", "*:AC1")],
+)
+def test_what_was_not_looked_for_is_not_gone(lint_here, tmp_path, flags):
+    write_jsonl(tmp_path / "a.jsonl", clock(20))
+    lint_here("a.jsonl", "--write-baseline", "known.json")
+    assert "gone" not in lint_here("a.jsonl", "--baseline", "known.json", *flags)[1]
+    write_jsonl(tmp_path / "a.jsonl", clock(20)[:1])
+    assert ("1 gone" in lint_here("a.jsonl", "--baseline", "known.json", *flags)[1]) is (
+        flags[0] not in {"--ignore", "--select"}
+    )
+
+
+def test_what_deleted_files_had_is_gone_where_they_were_looked_for(lint_here):
+    Path("sub").mkdir()
+    for name in ("sub/a.py", "sub/b.py", "c.py"):
+        Path(name).write_text(AGENT, "utf-8")
+    lint_here("sub", "c.py", "--write-baseline", "known.json")
+    Path("sub/a.py").unlink()
+    flags = ("--baseline", "known.json")
+    assert "gone" not in lint_here("c.py", *flags)[1]
+    assert "(1 known from the baseline, 1 gone from it)" in lint_here("sub", *flags)[1]
+    Path("pyproject.toml").write_text('[tool.agentcache.lint]\ninclude = ["."]\nexclude = ["c.py"]\n', "utf-8")
+    assert "(1 known from the baseline, 2 gone from it)" in lint_here(*flags)[1]
+
+
 def test_the_file_is_sorted_and_the_same_whatever_the_order(lint_here, tmp_path):
     write_jsonl(tmp_path / "a.jsonl", clock(20))
     for name in ("c.py", "b.py"):

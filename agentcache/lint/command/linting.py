@@ -16,6 +16,7 @@ from agentcache.lint.command.choices import Choices
 from agentcache.lint.command.files import Input
 from agentcache.lint.command.model import load_tokenizer, read_template, renderer
 from agentcache.lint.command.progress import Meter
+from agentcache.lint.command.sieve import ran
 from agentcache.lint.comments import python_comments, template_comments
 from agentcache.lint.finding import Finding
 from agentcache.lint.linter import Linter, Repairs
@@ -29,8 +30,6 @@ from agentcache.lint.suppressions import Suppressions
 
 _HEAD = 256
 """Bytes that tell a script from requests."""
-_LIVE = "AC8"
-"""Rules that only a running server can judge."""
 
 Seen = Callable[["Record | Unreadable"], None]
 
@@ -126,9 +125,8 @@ class _Lint:
         report = self._linter.report() if self._linter is not None else _no_report(self._choices)
         found = self._suppressions.sieve([*report.findings, *self._texts])
         codes = self._choices.codes
-        ran = {code for code in codes if not code.startswith(_LIVE)}
         everything = self._wanted.everything and not self._linted.failed
-        found += self._suppressions.findings(ran, report.ignored, everything=everything)
+        found += self._suppressions.findings(ran(self._choices), report.ignored, everything=everything)
         order = {each.name: index for index, each in enumerate(files)}
         found = [finding for finding in found if finding.code in codes]
         found.sort(key=lambda finding: _place(finding, order))

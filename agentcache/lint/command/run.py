@@ -12,12 +12,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentcache.lint.baseline import Baseline
+from agentcache.lint.baseline import Baseline, Looked
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.command.files import Input, Inputs, inputs
 from agentcache.lint.command.linting import Linted, Seen, Wanted, Workshop, lint, standard_input
 from agentcache.lint.command.progress import Meter
-from agentcache.lint.command.sieve import CLEAN, ERROR, exit_code, unreadable, worth_reporting
+from agentcache.lint.command.sieve import CLEAN, ERROR, exit_code, ran, unreadable, worth_reporting
 from agentcache.lint.command.targets import check_targets
 from agentcache.lint.command.writing import note, write
 from agentcache.lint.finding import Finding
@@ -38,7 +38,7 @@ def lint_command(choices: Choices) -> int:
     """
     options = choices.options
     if choices.baseline is not None and options.write_baseline is None:
-        Baseline(choices.baseline, lambda _: None).compare((), ())  # that it is one is known before the work
+        Baseline(choices.baseline, lambda _: None).compare((), Looked())  # that it is one is known before the work
     found = inputs(choices)
     check_targets(choices, found.files)
     again = options.fix or options.diff or options.stdin_filename is not None
@@ -117,7 +117,15 @@ class _Run:
         outcome = Outcome(findings, report, files, self._sources, linted.suppressed, fail_on=self._choices.fail_on)
         if self._choices.baseline is None:
             return outcome
-        compared = Baseline(self._choices.baseline, self._sources.line).compare(findings, files)
+        reported = set(map(id, findings))
+        looked = Looked(
+            files=files,
+            codes=ran(self._choices),
+            folders=[name for name in self._options.files if os.path.isdir(name)],
+            everything=not (self._options.files or self._found.failed or linted.failed),
+            hidden=[finding for finding in report.findings if id(finding) not in reported],
+        )
+        compared = Baseline(self._choices.baseline, self._sources.line).compare(findings, looked)
         gone = [known.words for known in compared.gone]
         return replace(outcome, findings=compared.new, known=compared.known, gone=gone)
 

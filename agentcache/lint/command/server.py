@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentcache.errors import SettingsError
-from agentcache.lint.baseline import Baseline
+from agentcache.lint.baseline import Baseline, Looked
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.command.sieve import exit_code, worth_reporting
 from agentcache.lint.command.targets import check_targets
@@ -35,7 +35,7 @@ def live_command(choices: Choices) -> int:
     findings = worth_reporting(choices, kept)
     outcome = Outcome(findings, live.report, [], suppressed=suppressions.suppressed, fail_on=choices.fail_on)
     if choices.baseline is not None:
-        compared = Baseline(choices.baseline, lambda _: None).compare(findings, ())
+        compared = Baseline(choices.baseline, lambda _: None).compare(findings, Looked())
         outcome = replace(outcome, findings=compared.new, known=compared.known)
     if options.statistics and not options.quiet:
         pages = ", ".join(f"{count:,} {state}" for state, count in live.pages.items())

@@ -12,6 +12,13 @@ from agentcache.lint.suppressions import unknown_in_config
 
 CLEAN, FOUND, ERROR = 0, 1, 2
 _UNREADABLE = "AC903"
+_LIVE = "AC8"
+"""Rules that only a running server can judge."""
+
+
+def ran(choices: Choices) -> set[str]:
+    """Codes of the rules that look at files."""
+    return {code for code in choices.codes if not code.startswith(_LIVE)}
 
 
 def worth_reporting(choices: Choices, findings: Sequence[Finding]) -> list[Finding]:
