@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -90,6 +91,11 @@ class LintConfig(_Table):
     suppress: list[Suppress] = []
 
 
+_KEYS = [_kebab(field) for field in LintConfig.model_fields]
+_OTHERS = ["serve", "tool"]
+"""Tables of agentcache.toml that are not the linter's."""
+
+
 @dataclass(frozen=True)
 class ConfigFile:
     """A file with a linter's table.
@@ -167,6 +173,7 @@ def served_model(start: Path) -> str | None:
 
 def _read(path: Path, *, required: bool) -> ConfigFile | None:
     document, text = _toml(path)
+    _refuse_misplaced(document, path)
     names = ["tool.agentcache.lint"] if path.name == "pyproject.toml" else ["lint", "tool.agentcache.lint"]
     for name in names:
         table: Any = document
@@ -187,6 +194,40 @@ def _toml(path: Path) -> tuple[dict[str, Any], str]:
         raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
+
+
+def _refuse_misplaced(document: dict[str, Any], path: Path) -> None:
+    """A table whose name is misspelt, or keys that stand beside it, would be passed over in silence.
+
+    Raises:
+        SettingsError: as it says.
+    """
+    tool = document.get("tool")
+    ours = tool.get("agentcache") if isinstance(tool, dict) else None
+    levels = (
+        [("tool.agentcache.", ours)] if path.name == "pyproject.toml" else [("", document), ("tool.agentcache.", ours)]
+    )
+    for prefix, level in levels:
+        for key, value in level.items() if isinstance(level, dict) else ():
+            table = isinstance(value, dict)
+            if key in {"lint", *_OTHERS}:
+                continue
+            if table and _near(key, ["lint", *_OTHERS]) == "lint":
+                raise SettingsError(f"{path}: [{prefix}{key}]: got a table that nothing reads, expected [{prefix}lint]")
+            if (_kebab(key) in _KEYS) if table else (prefix or _near(key, _KEYS)):
+                where = f"in [{prefix.rstrip('.')}]" if prefix else "in no table"
+                raise SettingsError(f"{path}: {key}: got it {where}, expected it in [{prefix}lint]")
+    if isinstance(tool, dict):
+        for key, value in tool.items():
+            if isinstance(value, dict) and "lint" in value and key != "agentcache" and _near(key, ["agentcache"]):
+                raise SettingsError(
+                    f"{path}: [tool.{key}.lint]: got a table that nothing reads, expected [tool.agentcache.lint]"
+                )
+
+
+def _near(name: str, known: Sequence[str]) -> str | None:
+    """The one of ``known`` that ``name`` looks like."""
+    return next(iter(difflib.get_close_matches(_kebab(name).lower(), known, 1, 0.7)), None)
 
 
 def _checked(table: Any, path: Path, name: str) -> LintConfig:

@@ -149,6 +149,43 @@ def test_a_wrong_configuration_names_file_key_got_and_expected(project, capsys, 
     assert all(line.startswith(f"error: {project / 'pyproject.toml'}: ") for line in err.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("pyproject.toml", "[tool.agentcache.lnt]\nselect = ['AC1']", "[tool.agentcache.lnt]: got a table that nothing"),
+        ("pyproject.toml", "[tool.agentcache.linter]", "[tool.agentcache.linter]: got a table that nothing reads, expected"),
+        ("pyproject.toml", "[tool.agentcache]\nselect = []", "in [tool.agentcache], expected it in [tool.agentcache.lint]"),
+        ("pyproject.toml", "[tool.agentcache]\nbaselines = 1\nlint = {}", "baselines: got it in [tool.agentcache], expected"),
+        ("pyproject.toml", "[[tool.agentcache.suppress]]", "suppress: got it in [tool.agentcache], expected it in"),
+        ("agentcache.toml", "[per-file-ignores]\nx = ['AC1']", "per-file-ignores: got it in no table, expected it in [lint]"),
+        ("pyproject.toml", "[tool.agent-cache.lint]", "[tool.agent-cache.lint]: got a table that nothing reads, expected"),
+        ("agentcache.toml", "[lnt]\nselect = ['AC1']", "[lnt]: got a table that nothing reads, expected [lint]"),
+        ("agentcache.toml", "[Lint]", "[Lint]: got a table that nothing reads, expected [lint]"),
+        ("agentcache.toml", "page_size = 16", "page_size: got it in no table, expected it in [lint]"),
+        ("agentcache.toml", "[tool.agentcache.lnt]", "expected [tool.agentcache.lint]"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_misspelt_is_not_passed_over(project, capsys, name, text, said):
+    (project / name).write_text(text, "utf-8")
+    code, _, err = run(capsys, "x.jsonl")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert err.startswith(f"error: {project / name}: ") and said in err
+    assert run(capsys, "x.jsonl", "--config", name)[0] == 2
+    assert "no such file" in run(capsys, "x.jsonl", "--isolated")[2].lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", "[tool.ruff.lint]\nselect = ['E']\n[tool.agentcache]\n[tool.black]"),
+        ("agentcache.toml", "[templates]\n[serve]\nmodel = 'smollm2'\n[store]\nx = 1\n[tool.agentcache.serve]"),
+    ],
+)
+def test_tables_of_others_are_left_alone(project, name, text):
+    (project / name).write_text(text, "utf-8")
+    assert chosen().config is None
+
+
 def test_a_table_that_is_none_is_an_error(project, capsys):
     (project / "pyproject.toml").write_text("[tool.agentcache]\nlint = 4\n", "utf-8")
     code, _, err = run(capsys, "x.jsonl")
