@@ -1,5 +1,5 @@
 from lint_twins import Twin
-from twin_parts import PRINTS_ALL, TOOLS, called, from_request, growing, only_request, sent, system, user
+from twin_parts import INSTRUCTIONS, PRINTS_ALL, TOOLS, called, from_request, growing, only_request, sent, system, user
 
 
 def reordered(request):
@@ -12,6 +12,14 @@ def one_shot(*orders):
     return [
         {"messages": [system(), user(task)], "tools": [TOOLS[i] for i in order]} for task, order in zip(tasks, orders)
     ]
+
+
+def named_users(*orders):
+    """The same of an agent that is told at the end of its instructions whom it helps."""
+    requests = one_shot(*orders)
+    for request, name in zip(requests, ("Anna", "Bert", "Chloe")):
+        request["messages"][0] = system(f"{INSTRUCTIONS}You help {name}.")
+    return requests
 
 
 TWINS = [
@@ -37,6 +45,14 @@ TWINS = [
         clean=one_shot((0, 1, 2), (0, 1, 2), (0, 1, 2)),
         flags=PRINTS_ALL,
         path="tools[1]",
+    ),
+    Twin(
+        "AC202",
+        "an agent that names its user",
+        failing=named_users((0, 1, 2), (2, 1, 0)),
+        clean=named_users((0, 1, 2), (0, 1, 2)),
+        flags=PRINTS_ALL,
+        path="tools[0]",
     ),
     Twin(
         "AC202",

@@ -15,7 +15,7 @@ _ALIKE = 2 / 3
 def explain(parting: Parting) -> Cause | None:
     """Tools were added or left out in the middle of a conversation, or differ between conversations of one agent."""
     lists = tools_parting(parting)
-    if lists is None or lists.same_names or not (lists.goes_on or _is_a_selection(lists)):
+    if lists is None or lists.same_names or not (lists.goes_on or _is_a_selection(parting, lists)):
         return None
     body = with_tools(parting.later.record.body, _offered_before(lists))
     if not renders_further(parting, body):
@@ -38,8 +38,10 @@ def explain(parting: Parting) -> Cause | None:
     )
 
 
-def _is_a_selection(lists: ToolLists) -> bool:
+def _is_a_selection(parting: Parting, lists: ToolLists) -> bool:
     """Another choice from the same stock.  A tool more or a tool less is another agent, or a newer version of it."""
+    if agent_of(parting.earlier) != agent_of(parting.later):
+        return False
     before, after = map(set, lists.names)
     return len(before & after) >= _ALIKE * len(before | after) and bool(before - after) and bool(after - before)
 

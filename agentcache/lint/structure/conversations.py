@@ -12,7 +12,7 @@ from agentcache.errors import ChatTemplateError
 from agentcache.lint.parting import Parting
 from agentcache.lint.prompt import Prompt
 from agentcache.lint.records import Body
-from agentcache.lint.times import mask_times
+from agentcache.lint.texts.forms import mask_slots
 
 HEAD_ROLES = frozenset({"system", "developer"})
 
@@ -66,16 +66,23 @@ def has_reply(messages: Sequence[Message]) -> bool:
 
 
 def agent_of(prompt: Prompt) -> int:
-    """Equal for requests with the same system text but for times; 0 without one."""
-    head = prompt.messages[:1]
-    if not head or head[0]["role"] not in HEAD_ROLES:
-        return 0
-    return xxh3_64_intdigest(mask_times(head[0]["content"]).encode("utf-8", "surrogatepass"))
+    """Equal for requests with the same system text but for times, ids and numbers; 0 without one."""
+    text = _system_of(prompt)
+    return 0 if text is None else xxh3_64_intdigest(mask_slots(text).encode("utf-8", "surrogatepass"))
 
 
 def same_agent(parting: Parting) -> bool:
-    """Both have the same system text, or neither has one."""
-    return agent_of(parting.earlier) == agent_of(parting.later)
+    """Both have the same system text but for what is filled in, or neither has one."""
+    mine, theirs = _system_of(parting.earlier), _system_of(parting.later)
+    if mine == theirs or mine is None or theirs is None:
+        return mine == theirs
+    words, others = set(mine.split()), set(theirs.split())
+    return 4 * len(words & others) >= 3 * max(len(words), len(others))
+
+
+def _system_of(prompt: Prompt) -> str | None:
+    head = prompt.messages[:1]
+    return head[0]["content"] if head and head[0]["role"] in HEAD_ROLES else None
 
 
 def renders_further(parting: Parting, body: Body) -> bool:
