@@ -21,10 +21,17 @@ class Place(NamedTuple):
     Attributes:
         path: JSON path, such as ``messages[0].content`` or ``body.system[1].text``.
         char: character of the string at ``path``, from 0; ``None`` where the place is no string or is not known so finely.
+        line: of a file that is one text, the line of the file, from 1; ``char`` is the column there, and ``path`` words for it.
     """
 
     path: str
     char: int | None = None
+    line: int | None = None
+
+    @property
+    def json_path(self) -> str | None:
+        """``path`` where there is JSON."""
+        return self.path if self.line is None else None
 
 
 class Places(Protocol):

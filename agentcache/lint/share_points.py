@@ -178,8 +178,8 @@ class SharePoints:
         place = prompt.record.places.find(last.keys, inner)
         location = Location(
             file=prompt.record.file,
-            record=prompt.record.line,
-            path=place.path,
+            record=place.line or prompt.record.line,
+            path=place.json_path,
             char=place.char,
             token=token,
             page=token // self._page_size,

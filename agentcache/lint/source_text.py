@@ -6,7 +6,7 @@ import io
 import re
 import tokenize
 
-from agentcache.lint.readers.kinds import Kind, kind_of
+from agentcache.lint.readers.kinds import Kind, is_prompt, kind_of
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 
@@ -30,5 +30,5 @@ def lines_of(text: str) -> list[str]:
 
 
 def is_text(file: str) -> bool:
-    """Whether findings of the file are at lines and columns of it: a source or a template."""
-    return kind_of(file) is not Kind.RECORDS
+    """Whether findings of the file are at lines and columns of it: a source, a template or a prompt."""
+    return kind_of(file) is not Kind.RECORDS or is_prompt(file)

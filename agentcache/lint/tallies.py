@@ -190,8 +190,8 @@ class Tallies:
         token = token or 0
         return Location(
             file=prompt.record.file,
-            record=prompt.record.line,
-            path=place.path,
+            record=place.line or prompt.record.line,
+            path=place.json_path,
             char=place.char,
             token=token,
             page=token // self._page_size,

@@ -19,7 +19,7 @@ from agentcache.lint.readers.blocks import LIMIT, Line, blocks_of, lines_of
 from agentcache.lint.readers.faults import WholeFile
 from agentcache.lint.readers.json_text import JsonText
 from agentcache.lint.readers.kinds import Kind, kind_of, open_input
-from agentcache.lint.records import Record, Unreadable
+from agentcache.lint.records import Place, Record, Unreadable
 from agentcache.lint.rules import ac903_unreadable
 
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -189,7 +189,7 @@ def test_a_list_or_value_that_ends_in_the_middle_is_said():
 
 def test_items_of_a_list_say_where_they_stand():
     first, second = read(json.dumps([HI, {"body": BYE}]).encode())
-    assert first.places.find(("messages", 0, "content"), 1) == ("[0].messages[0].content", 1)
+    assert first.places.find(("messages", 0, "content"), 1) == Place("[0].messages[0].content", 1)
     assert second.places.find(("messages", 0, "content")).path == "[1].body.messages[0].content"
     assert first.source is None and second.source is None, "a line of JSONL cannot be written back into a list"
 
@@ -207,9 +207,9 @@ def test_a_prompt_file_is_one_request_of_its_own_session():
     assert record.body == {"messages": [{"role": "system", "content": "Be brief.\nIt is noon.\n"}]}
     assert (record.session, record.dialect, record.line) == ("prompts/system.md", "prompt", 1)
     keys = ("messages", 0, "content")
-    assert record.places.find(keys, 0) == ("line 1", 0)
-    assert record.places.find(keys, len("Be brief.\nIt")) == ("line 2", 2)
-    assert record.places.find(keys) == ("line 1", None)
+    assert record.places.find(keys, 0) == ("the prompt", 0, 1)
+    assert record.places.find(keys, len("Be brief.\nIt")) == ("the prompt", 2, 2)
+    assert record.places.find(keys) == ("the prompt", None, 1)
 
 
 def test_a_prompt_file_may_look_like_anything():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lint_workloads import INSTRUCTIONS
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -452,3 +453,26 @@ def test_an_output_file_can_be_a_device(tmp_path):
     source = tmp_path / "agent.py"
     source.write_text("x = 1\n", "utf-8")
     assert main([str(source), "--output-file", os.devnull]) == 0
+
+
+def test_a_prompt_file_is_an_editors_line_and_column(tmp_path, tokenizer_folder, capsys, monkeypatch):
+    """A date in its third line; nobody can keep line 1 the same, for nothing is wrong with it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts").mkdir()
+    head = "You are a careful reviewer.\n\nIt is now 2026-03-04 10:31:47. Be brief.\n"
+    (tmp_path / "prompts" / "system.md").write_text(head + INSTRUCTIONS * 4)
+
+    def shown(style):
+        capsys.readouterr()
+        flags = ("--isolated", "--tokenizer", str(tokenizer_folder), "--output-format", style)
+        assert main(["prompts/system.md", *flags]) == 1
+        return capsys.readouterr().out
+
+    (finding,) = json.loads(shown("json"))
+    where = finding["location"]
+    assert (where["record"], where["path"], where["char"]) == (3, None, 10)
+    assert "--> prompts/system.md:3:11  (token " in shown("full") and "line 1" not in shown("full")
+    assert "file=prompts/system.md,line=3,col=11," in shown("github")
+    (result,) = json.loads(shown("sarif"))["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 3, "startColumn": 11}
+    assert "in 1 request of 1 session:" in shown("concise") or "in 1 request of 1 session." in shown("concise")

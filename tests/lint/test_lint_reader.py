@@ -26,7 +26,7 @@ def line(value) -> bytes:
 def test_bare_and_wrapped_bodies():
     wrapped = [GOOD, {"body": GOOD, "custom_id": "1"}, {"request": GOOD}, {"request": {"headers": {}, "body": GOOD}}]
     records = read(b"".join(map(line, wrapped)))
-    places = [r.places.find(("messages", 0, "content"), 1) for r in records]
+    places = [r.places.find(("messages", 0, "content"), 1)[:2] for r in records]
     assert [(r.line, r.body["messages"]) for r in records] == [(n, GOOD["messages"]) for n in (1, 2, 3, 4)]
     assert places == [
         (f"{prefix}messages[0].content", 1) for prefix in ("", "body.", "request.", "request.body.")

@@ -308,13 +308,13 @@ def test_places_name_the_line_that_says_it():
     roles = [message["role"] for message in record.body["messages"]]
     assert roles[:3] == ["user", "assistant", "tool"]
     find = record.places.find
-    assert find(("messages", 0, "content"), 1) == ("line 1: message.content", 1)
+    assert find(("messages", 0, "content"), 1)[:2] == ("line 1: message.content", 1)
     assert find(("messages", 2, "content"), 2).path.startswith("line 4: message.content[0]")
     assert find(("messages", 1, "tool_calls", 0, "function", "arguments")).path.startswith("line 3: message.content[0]")
     assert find(("messages", 1, "content"), 0).path.startswith("line 2: message.content")
     asked = record.body["messages"][3]["content"]
     keys = ("messages", 3, "content") if isinstance(asked, str) else ("messages", 3, "content", 1, "text")
-    assert find(keys, asked.index("Now?") if isinstance(asked, str) else 0) == ("line 5: message.content[1].text", 0)
+    assert find(keys, asked.index("Now?") if isinstance(asked, str) else 0)[:2] == ("line 5: message.content[1].text", 0)
 
 
 def test_broken_lines_are_named_and_the_rest_is_read():

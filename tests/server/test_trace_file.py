@@ -263,7 +263,7 @@ def test_it_is_its_owners_alone_and_goes_on_where_it_ended(tmp_path):
     assert json.loads(last)["request"] == {"prompt": "x"}
     with path.open("rb") as file:
         kinds = [type(record).__name__ for record in open_input(file, "run.jsonl")]
-    assert kinds == ["Record", "Record", "Unreadable", "Record"]
+    assert kinds == ["Record", "Record", "NoJson", "Record"]
 
 
 def test_two_servers_do_not_write_one_file(tmp_path):

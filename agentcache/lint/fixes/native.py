@@ -58,8 +58,8 @@ def _native(change: Change, old: Any, places: Places, source: Any, keys: Keys) -
 
 def _expect_own_place(change: AddedMember, places: Places, source: Any, keys: Keys) -> None:
     """A member's name means the same in the file only where the file's object is the body's own."""
-    path, _ = places.find((*change.keys, change.name))
-    around, _ = places.find(change.keys)
+    path = places.find((*change.keys, change.name)).path
+    around = places.find(change.keys).path
     if path == around or keys_of(path.removesuffix(f".{change.name}"), source) != keys:
         raise NotExactError(f"the file has no {change.name!r} there")
 

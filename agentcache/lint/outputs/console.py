@@ -12,7 +12,7 @@ from agentcache.lint.finding import Finding
 from agentcache.lint.outputs.outcome import Outcome
 from agentcache.lint.outputs.totals import by_code, share
 from agentcache.lint.outputs.words import count, loss_words, one_line, place_of, reference_of, visible
-from agentcache.lint.source_text import is_text
+from agentcache.lint.readers.kinds import Kind, kind_of
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _WIDEST = 160
@@ -178,12 +178,9 @@ def _write_summary(outcome: Outcome, console: Console) -> None:
     if not outcome.files and not report.count:
         _print(console, Text("Nothing was linted."))
         return
-    texts = [file for file in outcome.files if is_text(file)]
-    parts = (
-        [f"{count(report.count, 'request')} of {count(report.sessions, 'session')}"]
-        if report.count or not texts
-        else []
-    )
+    texts = [file for file in outcome.files if kind_of(file) is not Kind.RECORDS]
+    sessions = f" of {count(report.sessions, 'session')}" if report.sessions else ""  # a server knows those with names
+    parts = [f"{count(report.count, 'request')}{sessions}"] if report.count or not texts else []
     parts += [count(len(texts), "source file")] if texts else []
     where = " and ".join(parts)
     left = [f"{outcome.suppressed:,} suppressed"] if outcome.suppressed else []

@@ -29,12 +29,12 @@ class Sources:
         return None if PurePath(where.file).suffix.lower() in _ARCHIVES else where.record
 
     def column_of(self, finding: Finding) -> int | None:
-        """The column, from 1, of a finding in a source or template."""
+        """The column, from 1, of a finding in a source, template or prompt."""
         where = finding.location
         return where.char + 1 if is_text(where.file) and where.char is not None else None
 
     def line(self, finding: Finding) -> str | None:
-        """The text of a finding's line in a source or template."""
+        """The text of a finding's line in a source, template or prompt."""
         where = finding.location
         if not is_text(where.file) or where.record is None:
             return None

@@ -40,12 +40,11 @@ def reference_of(finding: Finding) -> str:
 
 
 def place_of(finding: Finding) -> str:
-    """Where inside the record or source: ``messages[0].content, character 21 (token 21, page 1)``, ``in ask``."""
+    """Where inside the record or text: ``messages[0].content, character 21 (token 21, page 1)``, ``in ask``."""
     where = finding.location
-    if is_text(where.file):
-        return "" if where.path is None else visible(f"in {where.path}")
-    parts = [] if where.path is None else [where.path]
-    if where.char is not None:
+    text = is_text(where.file)
+    parts = [] if where.path is None else [f"in {where.path}" if text else where.path]
+    if where.char is not None and not text:
         parts.append(f"character {where.char}")
     shown = ", ".join(parts)
     if where.token is not None:

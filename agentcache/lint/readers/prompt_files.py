@@ -32,12 +32,12 @@ def read_prompt(blocks: Iterator[bytes], file: str) -> Iterator[Record | Unreada
 
 @dataclass(frozen=True, slots=True)
 class TextPlaces:
-    """Lines and columns of a text: ``line 12``, and the column from 0."""
+    """Lines of a text, from 1, and columns, from 0."""
 
     text: str
 
     def find(self, keys: Keys, char: int | None = None) -> Place:
         if char is None:
-            return Place("line 1")
+            return Place("the prompt", line=1)
         start = self.text.rfind("\n", 0, char) + 1
-        return Place(f"line {self.text.count(chr(10), 0, char) + 1}", char - start)
+        return Place("the prompt", char - start, self.text.count("\n", 0, char) + 1)
