@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_what_holds_no_requests_is_said(capsys, files, tokenizer_folder):
     code, out, err = run_main(capsys, files["empty"], "--tokenizer", str(tokenizer_folder))
     assert (code, out, err) == (
         0,
-        "No findings in 0 requests of 0 sessions.\n",
+        "No findings in 0 requests.\n",
         f"{files['empty']} holds no requests\n",
     )
     run = command("-", "--tokenizer", str(tokenizer_folder), stdin=b"\n")
@@ -258,6 +259,31 @@ def test_github_commands_name_file_line_and_title(capsys, tmp_path, tokenizer_fo
     [line] = out.splitlines()
     assert line.startswith(f"::error file={tmp_path}/a%2Cb%3Ac%25.jsonl,line=2,title=agentcache AC101 volatile-time::")
     assert "tokens lost" in line
+
+
+def test_a_file_that_cannot_be_read_is_in_the_formats_of_builds(capsys, tmp_path, files, tokenizer_folder):
+    missing = str(tmp_path / "missing, too.jsonl")
+
+    def told(style: str) -> str:
+        arguments = (files["clock"], missing, "--tokenizer", str(tokenizer_folder), "--output-format", style)
+        code, out, err = run_main(capsys, *arguments)
+        assert (code, err) == (2, f"error: {missing}: cannot be read: No such file or directory\n")
+        return out
+
+    first, second = told("github").splitlines()
+    assert first.startswith(
+        f"::error file={tmp_path}/missing%2C too.jsonl,title=agentcache lint::{missing}: cannot be read"
+    )
+    assert "AC101" in second
+    [run] = json.loads(told("sarif"))["runs"]
+    [invocation] = run["invocations"]
+    [unread] = invocation["toolExecutionNotifications"]
+    assert invocation["executionSuccessful"] is False
+    assert (unread["level"], "missing, too.jsonl: cannot be read" in unread["message"]["text"]) == ("error", True)
+    root = ET.fromstring(told("junit").encode())
+    assert (root.get("errors"), root.get("failures"), root.get("tests")) == ("1", "1", "2")
+    assert root.find(f"testsuite[@name='{missing}']/testcase/error").get("message").startswith("cannot be read")
+    assert [json.loads(line)["code"] for line in told("jsonl").splitlines()] == ["AC101"]
 
 
 def test_full_output_marks_what_differs(capsys, files, tokenizer_folder):
@@ -488,6 +514,26 @@ def test_a_servers_findings_are_sieved_like_those_of_files(capsys, asked):
     assert run_main(capsys, *flags, "--exit-zero")[0] == 0
     _, out, err = run_main(capsys, *flags[:2], "--statistics")
     assert "2 findings in 5 requests of 1 session" in out and "10 total, 4 free" in err
+
+
+def test_a_server_is_no_file_and_its_sessions_may_have_no_names(capsys, asked, monkeypatch):
+    flags = ("--live", "http://127.0.0.1:8100")
+    _, out, _ = run_main(capsys, *flags, "--output-format", "github")
+    assert (
+        out.splitlines()[0]
+        == "::warning title=agentcache AC801 n::http://127.0.0.1:8100: messages[0].content: m [40 tokens lost]"
+    )
+    pages = dict.fromkeys(("total", "free", "live", "cached", "pinned"), 1)
+    nameless = LiveReport((finding_of_a_server("AC103"),), 5, 2, 0, 900, 400, 16, pages, {}, {})
+    monkeypatch.setattr("agentcache.lint.command.server.live_findings", lambda url, key: nameless)
+    _, out, _ = run_main(capsys, *flags, "--statistics")
+    assert "1 finding in 5 requests" in out and "5 requests, 900 prompt tokens" in out and "session" not in out
+
+
+@pytest.mark.parametrize("flags", [("--page-size", "8"), ("--tokenizer", "x"), ("--template", "x"), ("--exclude", "x")])
+def test_what_is_about_files_is_not_asked_of_a_server(capsys, asked, flags):
+    code, _, err = run_main(capsys, "--live", "http://127.0.0.1:8100", *flags)
+    assert (code, f"got {flags[0]} beside it" in err, asked) == (2, True, [])
 
 
 def test_the_key_of_a_server_comes_from_the_flag_or_the_environment(capsys, monkeypatch, asked):

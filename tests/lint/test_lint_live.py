@@ -200,6 +200,20 @@ def test_the_working_set_counts_each_conversation_once():
     assert "40 of them are pinned" in finding.help
 
 
+def clock(number: int, char: int | None, path: str = "messages[0].content", code: str = "AC101") -> dict[str, Any]:
+    where = {"file": "sessions/a", "path": path, "char": char}
+    found = {"code": code, "name": "n", "severity": "error", "tokens_lost": 40, "tokens_lost_kind": "exact"}
+    return {**evicted(number, 40, "a"), "findings": [{**found, "location": where, "message": "a time"}]}
+
+
+def test_one_clock_is_one_finding_at_whichever_digit_it_parts():
+    rows = [clock(1, 21), clock(2, 18), clock(3, 24)]
+    (finding,) = report_on(answer(data=rows), "http://x").findings
+    assert (finding.tokens_lost, "(3 of 9 requests, the latest req_1)" in finding.message) == (120, True)
+    others = [clock(4, 200), clock(5, 21, "messages[2].content"), clock(6, 21, code="AC102"), clock(7, None)]
+    assert len(report_on(answer(data=[*rows, *others, *others]), "http://x").findings) == 5
+
+
 def test_a_keys_quota_is_named_where_that_is_what_evicts():
     cache = {"evictions": {"quota": 50, "room": 3}, "namespace_pages": 20}
     (finding,) = report_on(answer(data=[evicted(1, 160, "a")], cache=cache), "http://x").findings

@@ -229,6 +229,8 @@ def sarif(shown: Outcome) -> dict[str, Any]:
     assert log["version"] == "2.1.0" and log["$schema"].endswith("sarif-schema-2.1.0.json")
     assert set(log) == {"$schema", "version", "runs"}
     [run] = log["runs"]
+    unread = any(finding.code == "AC903" for finding in shown.findings)
+    assert run["invocations"] == [{"executionSuccessful": not unread}]
     rules = run["tool"]["driver"]["rules"]
     for rule in rules:
         assert re.fullmatch(r"[A-Za-z]+", rule["name"])

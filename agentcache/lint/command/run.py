@@ -70,7 +70,7 @@ class _Run:
         if self._options.write_baseline is not None:
             return self._write_baseline(findings, bool(failed))
         outcome = self._outcome(findings, report, linted)
-        outcome = replace(outcome, fixes=fixes)
+        outcome = replace(outcome, fixes=fixes, failed=failed)
         write(outcome, self._choices)
         if fixes is not None:
             self._tell_fixes(fixes)

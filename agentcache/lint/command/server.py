@@ -28,6 +28,9 @@ def live_command(choices: Choices) -> int:
     if options.files or options.fix or options.diff or options.write_baseline is not None:
         given = options.files[0] if options.files else "--fix, --diff or --write-baseline"
         raise SettingsError(f"--live asks a server and reads no files: got {given} beside it")
+    about_files = ("page_size", "tokenizer", "template", "stdin_filename", "exclude", "unsafe_fixes")
+    for name in (name for name in about_files if getattr(options, name) not in (None, False)):
+        raise SettingsError(f"--live asks a server, which has its own: got --{name.replace('_', '-')} beside it")
     check_targets(choices, ())
     live = live_findings(options.live, options.api_key or client_api_key())
     suppressions = Suppressions(choices.config)

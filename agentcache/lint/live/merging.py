@@ -11,6 +11,8 @@ from agentcache.lint.live.server import Row
 _KINDS: tuple[LossKind, ...] = ("exact", "estimate", "upper_bound")
 """The least sure of several figures says what their sum is."""
 _RUNTIME = "AC8"
+_SLOT = 32
+"""Characters within which two places are one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +59,28 @@ def merged(rows: Iterable[Row]) -> list[Seen]:
     Args:
         rows: the newest first.
     """
-    groups: dict[Hashable, list[tuple[Row, Finding]]] = {}
+    groups: dict[Hashable, list[list[tuple[Row, Finding]]]] = {}
     for row in rows:
         for finding in row.findings:
             if finding.verdict != "legitimate":
-                groups.setdefault(_place(finding), []).append((row, finding))
-    return [_seen(group) for group in groups.values()]
+                _put(groups.setdefault(_place(finding), []), row, finding)
+    return [_seen(group) for near in groups.values() for group in near]
+
+
+def _put(groups: list[list[tuple[Row, Finding]]], row: Row, finding: Finding) -> None:
+    """Into the group of the same slot: two clocks part at the first digit that differs, another one each time."""
+    for group in groups:
+        one, other = group[0][1].location.char, finding.location.char
+        runtime = finding.code.startswith(_RUNTIME)
+        if runtime or one == other or (one is not None and other is not None and abs(one - other) <= _SLOT):
+            group.append((row, finding))
+            return
+    groups.append([(row, finding)])
 
 
 def _place(finding: Finding) -> Hashable:
-    """What the cache lost has no place in the prompt; everything else is at one."""
-    if finding.code.startswith(_RUNTIME):
-        return finding.code
-    return finding.code, finding.location.path, finding.location.char
+    """What the cache lost has no place in the prompt; everything else is in one string."""
+    return finding.code if finding.code.startswith(_RUNTIME) else (finding.code, finding.location.path)
 
 
 def _seen(group: Sequence[tuple[Row, Finding]]) -> Seen:

@@ -51,10 +51,8 @@ def write_statistics(outcome: Outcome, console: Console) -> None:
             lost = f"{_SHORT[each.kind]}{each.tokens_lost:,}" if each.kind else ""
             table.add_row(each.code, each.name, f"{each.findings:,}", lost, part)
         console.print(table)
-    shown = (
-        f"{count(report.count, 'request')}, {count(report.sessions, 'session')}, "
-        f"{count(report.prompt_tokens, 'prompt token')}, "
-    )
+    sessions = f"{count(report.sessions, 'session')}, " if report.sessions else ""
+    shown = f"{count(report.count, 'request')}, {sessions}{count(report.prompt_tokens, 'prompt token')}, "
     _print(console, Text(f"{shown}{report.cached_tokens:,} of them served by a warm cache as the prompts are"))
     for code, tokens in sorted(report.legitimate.items()):
         _print(console, Text(f"{count(tokens, 'token')} paid for legitimate changes of the history ({code})"))

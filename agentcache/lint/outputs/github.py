@@ -5,6 +5,7 @@ Follows https://docs.github.com/actions/reference/workflow-commands-for-github-a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TextIO
 
 from agentcache.lint.finding import Finding
@@ -15,21 +16,36 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def write_github(outcome: Outcome, out: TextIO) -> None:
-    """A command a finding."""
+    """A command a finding, and one for each file that could not be read."""
+    for name, reason in outcome.failed:
+        file = [] if _is_address(name) else [("file", visible(name))]
+        _command(out, "error", [*file, ("title", "agentcache lint")], visible(f"{name}: {reason}"))
     for finding in outcome.findings:
         level = "notice" if finding.verdict == "legitimate" else _LEVELS[finding.severity]
-        shown = ",".join(f"{name}={_property(value)}" for name, value in _properties(outcome, finding))
-        out.write(f"::{level} {shown}::{_data(one_line(finding))}\n")
+        server = f"{visible(finding.location.file)}: " if _is_address(finding.location.file) else ""
+        _command(out, level, _properties(outcome, finding), server + one_line(finding))
+
+
+def _command(out: TextIO, level: str, properties: Sequence[tuple[str, str]], message: str) -> None:
+    shown = ",".join(f"{name}={_property(value)}" for name, value in properties)
+    out.write(f"::{level} {shown}::{_data(message)}\n")
 
 
 def _properties(outcome: Outcome, finding: Finding) -> list[tuple[str, str]]:
+    title = ("title", f"agentcache {finding.code} {finding.name}")
+    if _is_address(finding.location.file):  # of a server, which is no file of the repository
+        return [title]
     column = outcome.sources.column_of(finding)
     return [
         ("file", visible(finding.location.file)),
         ("line", str(outcome.sources.line_of(finding) or 1)),
         *([("col", str(column))] if column is not None else []),
-        ("title", f"agentcache {finding.code} {finding.name}"),
+        title,
     ]
+
+
+def _is_address(name: str) -> bool:
+    return "://" in name
 
 
 def _data(text: str) -> str:

@@ -21,6 +21,10 @@ def write_junit(outcome: Outcome, out: TextIO) -> None:
     files = dict.fromkeys((*outcome.files, *(finding.location.file for finding in outcome.findings)))
     for file in files:
         _suite(root, outcome, file)
+    for name, reason in outcome.failed:
+        suite = ET.SubElement(root, "testsuite", name=visible(name), tests="1", failures="0", errors="1")
+        case = ET.SubElement(suite, "testcase", name="agentcache lint", classname=visible(name))
+        ET.SubElement(case, "error", message=visible(reason), type="error").text = visible(f"{name}: {reason}")
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     ET.indent(root)

@@ -26,6 +26,7 @@ class Outcome:
         known: findings that the baseline has.
         gone: findings of the baseline that are not found any more, in words.
         fixes: what was mended; ``None`` where nothing was asked for.
+        failed: what could not be read, or written, and why.
         fail_on: findings that weigh less fail nothing.
     """
 
@@ -37,6 +38,7 @@ class Outcome:
     known: int = 0
     gone: Sequence[str] = ()
     fixes: FixReport | None = None
+    failed: Sequence[tuple[str, str]] = ()
     fail_on: Severity = "info"
 
     def fails(self, finding: Finding) -> bool:

@@ -36,6 +36,7 @@ def write_sarif(outcome: Outcome, out: TextIO, *, statistics: bool) -> None:
                 "rules": [_rule(rule) for rule in rules],
             }
         },
+        "invocations": [_invocation(outcome)],
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"SRCROOT": {"uri": Path.cwd().as_uri() + "/"}},
         "artifacts": [{"location": _artifact(file)} for file in outcome.files],
@@ -44,6 +45,23 @@ def write_sarif(outcome: Outcome, out: TextIO, *, statistics: bool) -> None:
     if statistics:
         run["properties"] = {"statistics": statistics_of(outcome)}
     out.write(dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, out, indent=2) + "\n")
+
+
+def _invocation(outcome: Outcome) -> dict[str, Any]:
+    """Whether everything could be read; a record that could not is a result as well."""
+    told = [
+        {
+            "level": "error",
+            "message": {"text": f"{name}: {reason}"},
+            "locations": [{"physicalLocation": {"artifactLocation": _artifact(name)}}],
+        }
+        for name, reason in outcome.failed
+    ]
+    unread = any(finding.code == "AC903" for finding in outcome.findings)
+    return {
+        "executionSuccessful": not (told or unread),
+        **({"toolExecutionNotifications": told} if told else {}),
+    }
 
 
 def _told(findings: Iterable[Finding]) -> list[Rule]:
