@@ -101,6 +101,10 @@ def read_call(reader: Reader, node: ast.Call, here: Here) -> Value:
     if scope is not None:
         value = reader.returned(scope, arguments_of(node, scope, here), here)
         return value if value != EMPTY else reader.unknown(node, here)
+    imported = reader.names.imported(node.func, here)
+    if imported is not None and imported.function is not None:
+        value = reader.elsewhere(imported, node, here, arguments_of(node, imported.function, here))
+        return value if value != EMPTY else reader.unknown(node, here)
     if isinstance(node.func, ast.Attribute):
         return _read_method(reader, node, node.func, here)
     return reader.unknown(node, here)
@@ -115,7 +119,8 @@ def _read_method(reader: Reader, node: ast.Call, func: ast.Attribute, here: Here
         return _fill(reader, node, func.value, here, "dollar")
     if func.attr in ("render", "render_async"):
         return _fill(reader, node, func.value, here, "braces")
-    if func.attr not in _METHODS or reader.module.imported(func) is not None:
+    foreign = reader.module.imported(func) is not None and reader.names.imported(func.value, here) is None
+    if func.attr not in _METHODS or foreign:
         return reader.unknown(node, here)
     inner = reader.read(func.value, here)
     if func.attr == "replace" and len(node.args) >= 2:

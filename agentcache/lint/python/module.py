@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentcache.lint.python.places import Block, Definition, Function, Kind, Loop, Point, Scope
@@ -40,6 +41,8 @@ class Module:
         callers: calls by the last word of what is called.
         placings: of dicts, lists, and calls: by ``id`` of the node.
         attributes: class -> name -> what ``self.name`` is set to in its methods and its body.
+        path: of its file; ``None``: not known.
+        worth_reading: it has something to do with prompts.
     """
 
     tree: ast.Module
@@ -55,6 +58,8 @@ class Module:
     callers: dict[str, list[tuple[ast.Call, Point]]] = field(default_factory=dict)
     placings: dict[int, Placing] = field(default_factory=dict)
     attributes: dict[Scope, dict[str, list[Definition]]] = field(default_factory=dict)
+    path: Path | None = None
+    worth_reading: bool = True
 
     def dotted(self, node: ast.expr) -> str | None:
         """``openai.chat.create`` for names joined by dots, imported names written out; ``None`` for anything else."""
@@ -268,7 +273,7 @@ class _Indexer:
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         source = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module and not node.level else ""
         if isinstance(node, ast.ImportFrom) and node.level:
-            source = f".{node.module or ''}."
+            source = "." * node.level + (f"{node.module}." if node.module else "")
         for alias in node.names:
             if alias.asname:
                 self._module.imports[alias.asname] = source + alias.name

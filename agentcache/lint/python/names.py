@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from agentcache.lint.python.module import Module, is_self
 from agentcache.lint.python.places import Definition, Point, Scope, reaching
+from agentcache.lint.python.program import Import, Program
 
 _DEEPEST = 14
 _COMMON = {
@@ -83,8 +84,9 @@ class Meaning:
 class Names:
     """Looks names up."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, program: Program) -> None:
         self.module = module
+        self.program = program
 
     def meaning(self, name: str, here: Here) -> Meaning | None:
         """``None``: it comes from outside the module."""
@@ -124,6 +126,25 @@ class Names:
         found = [scope for scope in self.module.functions.get(node.attr, ()) if scope.home is not None]
         unknown = self.module.imported(node.value) is None
         return found[0] if len(found) == 1 and unknown and node.attr not in _COMMON else None
+
+    def imported(self, node: ast.expr, here: Here) -> Import | None:
+        """What ``node`` is in another file of the project."""
+        found = self.program.lookup(self.module, node)
+        if found is None and isinstance(node, ast.Attribute):
+            return self._of_instance(node, here)
+        return found
+
+    def _of_instance(self, node: ast.Attribute, here: Here) -> Import | None:
+        """``Prompts().text``, ``prompts.text`` and ``self.prompts.text`` with ``prompts = Prompts()``."""
+        receiver: ast.expr | None = node.value
+        meaning: Meaning | None = None
+        if isinstance(receiver, ast.Name) and receiver.id not in here.bound:
+            meaning = self.meaning(receiver.id, here)
+        elif isinstance(receiver, ast.Attribute):
+            meaning = self.attribute(receiver, here)
+        if meaning is not None:
+            receiver = meaning.definitions[0].value if len(meaning.definitions) == 1 else None
+        return None if receiver is None else self.program.method(self.module, receiver, node.attr)
 
     def calls_of(self, scope: Scope) -> Iterator[tuple[ast.Call, Point]]:
         """Calls of a function in this module, its recursive ones left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from agentcache.lint.python.module import Module, last_word
-from agentcache.lint.python.names import Here, Meaning, Names
+from agentcache.lint.python.names import Here, Meaning, Names, latest
 from agentcache.lint.python.places import Definition
 from agentcache.lint.python.sources import Source, is_seeded
 
@@ -35,6 +35,9 @@ class Orders:
 
     def unordered(self, node: ast.expr, here: Here) -> Source | None:
         """The collection that lost its order; its ``wrap`` is the expression at this place that could be sorted."""
+        owner = self._names.program.reader_at(here.point).orders
+        if owner is not self:
+            return owner.unordered(node, here)
         if here.too_deep:
             return None
         if isinstance(node, ast.Set):
@@ -78,6 +81,9 @@ class Orders:
                 inner = self.unordered(node.func.value, here)
                 return None if inner is None or "set" not in inner.thing else _set(node, inner.sortable)
         scope = self._names.function(node.func, here)
+        if scope is None:
+            imported = self._names.imported(node.func, here)
+            scope = None if imported is None else imported.function
         if scope is None or not scope.returns:
             return None
         found = [self.unordered(value, here.at(point, {})) for value, point in scope.returns]
@@ -119,6 +125,9 @@ class Orders:
             found = self._names.meaning(node.id, here)
         else:
             found = self._names.attribute(node, here)
+        imported = self._names.imported(node, here) if found is None else None
+        if imported is not None and imported.definitions:
+            found = Meaning(tuple(latest(list(imported.definitions))), here, False)
         if found is None or self.is_sorted(node):
             return None
         plain = [definition for definition in found.definitions if not definition.extends]

@@ -173,8 +173,15 @@ def _argument(names: Names, value: ast.expr, point: Point, manner: Manner, line:
         yield Prompt(value.body, point, "system", "sent", line)
     elif scope is not None and not _is_property(scope):
         yield from (Prompt(node, place, "system", "sent", line) for node, place in scope.returns)
+    elif isinstance(value, ast.Name | ast.Attribute) and _is_made_elsewhere(names, value, point):
+        yield Prompt(value, point, "system", "sent", line)
     else:
         yield from _contents(value, point, "system", manner, line)
+
+
+def _is_made_elsewhere(names: Names, value: ast.expr, point: Point) -> bool:
+    found = names.imported(value, Here(point))
+    return found is not None and found.function is not None
 
 
 def _is_property(scope: Scope) -> bool:

@@ -17,6 +17,7 @@ from agentcache.lint.python.names import (
     Names,
     arguments_of,
     is_cached,
+    latest,
     names_in,
     parameter_node,
     summands,
@@ -24,9 +25,11 @@ from agentcache.lint.python.names import (
 )
 from agentcache.lint.python.order import Orders
 from agentcache.lint.python.places import Definition, Point, Scope
+from agentcache.lint.python.program import Import, Program
 from agentcache.lint.python.sources import TELLING, narrowed, source_of
 from agentcache.lint.python.texts import (
     EMPTY,
+    Piece,
     Slot,
     Value,
     each_slot,
@@ -51,13 +54,13 @@ class Reader:
     everything is unknown.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, program: Program) -> None:
         self.module = module
-        self.names = Names(module)
+        self.program = program
+        self.names = Names(module, program)
         self.orders = Orders(self.names)
-        self._steps = 0
+        program.add(self)
         self._last_step = _MOST_STEPS
-        self._nesting = 0
         self._known: dict[tuple[int, int, bool], tuple[Mapping[str, Bound], Value]] = {}
         self._open: set[tuple[int, int, bool]] = set()
         self._entered: set[int] = set()
@@ -86,7 +89,7 @@ class Reader:
 
     def prompt(self, node: ast.expr, point: Point) -> Value:
         """The texts of a whole prompt; one that is too much work leaves the others their share."""
-        self._last_step = min(_MOST_STEPS, self._steps + _MOST_STEPS_OF_A_PROMPT)
+        self._last_step = min(_MOST_STEPS, self.program.steps + _MOST_STEPS_OF_A_PROMPT)
         try:
             return self.part(node, Here(point))
         finally:
@@ -94,15 +97,42 @@ class Reader:
 
     def read(self, node: ast.expr, here: Here) -> Value:
         """The texts that ``node`` can be."""
-        self._steps += 1
+        program = self.program
+        owner = program.reader_at(here.point)
+        if owner is not self:
+            owner._last_step = self._last_step
+            return owner.read(node, here)
+        program.steps += 1
         reader = self._readers.get(type(node))
-        if reader is None or here.too_deep or self._steps > self._last_step or self._nesting > _DEEPEST_EXPRESSION:
+        if reader is None or here.too_deep or program.steps > self._last_step or program.nesting > _DEEPEST_EXPRESSION:
             return self.unknown(node, here)
-        self._nesting += 1
+        program.nesting += 1
         try:
             return reader(node, here)
         finally:
-            self._nesting -= 1
+            program.nesting -= 1
+
+    def beside(self, module: Module) -> Reader:
+        """A reader of another module of the program."""
+        return Reader(module, self.program)
+
+    def elsewhere(self, found: Import, node: ast.expr, here: Here, bound: dict[str, Bound] | None = None) -> Value:
+        """What is imported, with all that varies in it where ``node`` uses it: that is where this file can mend it."""
+        owner = self.program.reader_of(found.module)
+        if here.too_deep:
+            return EMPTY
+        if found.function is not None:
+            value = owner.returned(found.function, bound or {}, here)
+        else:
+            start = Here(owner._start, {}, here.depth + 1)
+            value = owner._meant(Meaning(tuple(latest(list(found.definitions))), start, False))
+        return tuple(tuple(self._moved(piece, node, here) for piece in text) for text in value)
+
+    def _moved(self, piece: Piece, node: ast.expr, here: Here) -> Piece:
+        if not isinstance(piece, Slot) or self.program.reader_at(piece.point) is self:
+            return piece
+        source = None if piece.source is None else replace(piece.source, wrap=None)
+        return replace(piece, node=node, point=here.point, source=source, sure=False)
 
     def part(self, node: ast.expr, here: Here) -> Value:
         """The same, for an expression that is composed with others: it is where a finding points, if it is one slot."""
@@ -160,7 +190,7 @@ class Reader:
         bound = here.bound.get(inner.id)
         if bound is not None:
             return self._is_given(bound.value, bound.here)
-        meaning = self.names.meaning(inner.id, here)
+        meaning = self.program.reader_at(here.point).names.meaning(inner.id, here)
         return (
             meaning is not None
             and any(found.kind == "parameter" for found in meaning.definitions)
@@ -226,12 +256,19 @@ class Reader:
             return value if not bound.element or has_source(value) else self.unknown(node, here)
         meaning = self.names.meaning(node.id, here)
         if meaning is None:
-            source = source_of(node, self.module)
-            return self.unknown(node, here) if source is None else ((Slot(node, here.point, here.point, source),),)
+            source = source_of(node, self.module) or self.orders.unordered(node, here)
+            if source is not None:
+                return ((Slot(node, here.point, here.point, source),),)
+            return self._imported(node, here)
         source = self.orders.unordered(node, here) or counted(meaning) or self.orders.shuffled(node, here)
         if source is not None:
             return ((Slot(node, here.point, here.point, source),),)
         return self._named(self._meant(meaning), node, here)
+
+    def _imported(self, node: ast.Name | ast.Attribute, here: Here) -> Value:
+        found = self.names.imported(node, here)
+        value = EMPTY if found is None else self.elsewhere(found, node, here)
+        return self.unknown(node, here) if value == EMPTY else self._named(value, node, here)
 
     def _named(self, value: Value, node: ast.expr, here: Here) -> Value:
         """A slot that fills the whole text goes by the name that is read."""
@@ -332,7 +369,7 @@ class Reader:
             scope = self.module.method(here.point.scope.home, node.attr)
             return self.unknown(node, here) if scope is None else self.returned(scope, {}, here)
         if self.module.imported(node) is not None:
-            return self.unknown(node, here)
+            return self._imported(node, here)
         inner = self.read(node.value, here)
         if node.attr not in TELLING or not has_source(inner):
             return self.unknown(node, here)

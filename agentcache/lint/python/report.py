@@ -49,6 +49,7 @@ class Defect:
         behind: characters of text that are computed again because of it; ``None``: not known.
         wrap: an expression that ``sorted(…)`` around it would mend.
         safe: and that can be done without looking.
+        source: what varies, in this file or another one; ``None``: the defect is all here.
     """
 
     code: str
@@ -61,6 +62,7 @@ class Defect:
     behind: int | None = None
     wrap: ast.expr | None = None
     safe: bool = False
+    source: ast.expr | None = None
 
 
 class Source:

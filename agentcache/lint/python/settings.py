@@ -40,9 +40,10 @@ def _order(reader: Reader, tools: ast.expr, point: Point) -> Iterator[Defect]:
             confidence="suspected",
             node=tools,
             point=point,
-            message=f"{source.thing} (line {source.node.lineno}) is the order of the tools",
+            message=f"{source.thing} ({reader.program.place_of(source.node)}) is the order of the tools",
             help="keep the tools in a list, or sort them by name",
             wrap=source.wrap if source.sortable else None,
+            source=source.node,
         )
     for call, place in reader.module.callers.get("shuffle", ()):
         if (

@@ -89,7 +89,7 @@ def defects_of(reader: Reader, prompt: Prompt, requests: Requests) -> Iterator[D
                 if key not in best or best[key][0] < behind:
                     best[key] = (behind, piece)
     for behind, slot in best.values():
-        yield from _varying(prompt, slot, behind, requests)
+        yield from _varying(reader, prompt, slot, behind, requests)
     if prompt.part == "system":
         yield from _particular(prompt, value)
 
@@ -111,7 +111,7 @@ def _defect_of(slot: Slot, source: Source) -> Hashable:
     return source.code if source.code == "AC104" else id(source.node)
 
 
-def _varying(prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Iterator[Defect]:
+def _varying(reader: Reader, prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Iterator[Defect]:
     source = slot.source
     if source is None:
         return
@@ -140,18 +140,19 @@ def _varying(prompt: Prompt, slot: Slot, behind: int, requests: Requests) -> Ite
         confidence="confirmed" if sure else "suspected",
         node=slot.node,
         point=slot.point,
-        message=f"{source.thing} ({_shown(source)}) gets into {_PLACES[prompt.part]} of line {prompt.line}{how}",
+        message=f"{source.thing} ({_shown(reader, source)}) gets into {_PLACES[prompt.part]} of line {prompt.line}{how}",
         help=_HELP[source.code],
         behind=behind,
         wrap=source.wrap,
         safe=source.sortable,
+        source=source.node,
     )
 
 
-def _shown(source: Source) -> str:
+def _shown(reader: Reader, source: Source) -> str:
     """``datetime.now(), line 7``."""
-    text = ast.unparse(source.node)
-    return f"{text}, line {source.node.lineno}" if len(text) <= _LONGEST_SOURCE else f"line {source.node.lineno}"
+    text, place = ast.unparse(source.node), reader.program.place_of(source.node)
+    return f"{text}, {place}" if len(text) <= _LONGEST_SOURCE else place
 
 
 def _severity(source: Source, once: bool, behind: int, followed: bool) -> Severity | None:
