@@ -168,6 +168,33 @@ def test_a_bad_command_line_is_2_and_says_what_was_expected(capsys, arguments, w
     assert word in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [
+        (("--page-sise", "8"), "error: unrecognized arguments: --page-sise; did you mean --page-size?"),
+        (("--fixx", "--quite=1"), "error: unrecognized arguments: --fixx --quite=1; did you mean --fix and --quiet?"),
+        (("--output-format", "sarf"), "did you mean sarif?"),
+        (("--xyzzy",), "error: unrecognized arguments: --xyzzy"),
+        (("--page-size",), "error: argument --page-size: expected one argument"),
+    ],
+)
+def test_the_error_comes_first_with_what_was_meant(capsys, arguments, first):
+    code, out, err = run_main(capsys, *arguments)
+    lines = err.splitlines()
+    assert (code, out, len(lines)) == (2, "", 2)
+    assert lines[0].endswith(first) or lines[0].startswith(first)
+    assert lines[1] == "usage: agentcache lint [FLAGS] ...; agentcache lint --help lists the flags"
+
+
+@pytest.mark.parametrize("text", ["{% for", "{{ 1 }}"])
+def test_a_template_that_is_none_is_named(capsys, tmp_path, files, tokenizer_folder, text):
+    template = tmp_path / "bad.jinja"
+    template.write_text(text, "utf-8")
+    flags = (files["clean"], "--tokenizer", str(tokenizer_folder), "--template", str(template))
+    code, _, err = run_main(capsys, *flags)
+    assert (code, len(err.splitlines()), err.startswith(f"error: --template {template}: ")) == (2, 1, True)
+
+
 @pytest.mark.parametrize("name", ["missing.jsonl", "page.jinja", "agent.py"])
 def test_what_cannot_be_read_is_2_and_the_rest_is_linted(capsys, tmp_path, files, tokenizer_folder, name):
     unreadable = str(tmp_path / name)
@@ -599,6 +626,15 @@ def test_every_rule_explains_itself(capsys, rule):
     assert code == 0
     for heading in (rule.code, rule.name, "What it reports", "Why it matters", "Bad", "Good", "Fix"):
         assert heading in out
+
+
+def test_a_group_of_rules_is_listed(capsys):
+    codes = [rule.code for rule in RULES if rule.code.startswith("AC1")]
+    code, out, _ = run_main(capsys, "rule", "ac1")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, codes)
+    assert [each["code"] for each in json.loads(run_main(capsys, "rule", "AC1", "--output-format", "json")[1])] == codes
+    assert "## AC1: " in run_main(capsys, "rule", "AC1", "--output-format", "markdown")[1]
+    assert run_main(capsys, "rule", "")[0] == 2
 
 
 def test_the_list_of_rules(capsys):

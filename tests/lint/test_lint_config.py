@@ -226,7 +226,9 @@ def test_show_settings_is_toml_with_origins(project, capsys):
     assert code == 0
     assert (table["ignore"], table["page-size"], table["min-tokens-lost"]) == (["AC5"], 32, 5)
     assert "page-size = 32  # pyproject.toml" in out and "min-tokens-lost = 5  # command line" in out
-    assert 'tokenizer = "smollm2"  # default' in out
+    assert 'tokenizer = "smollm2"  # default' in out and "include = []  # default" in out
+    configure(project, 'include = ["src"]')
+    assert 'include = ["src"]  # pyproject.toml' in run(capsys, "--show-settings")[1]
 
 
 def test_the_configuration_of_the_documentation_is_one(project):

@@ -185,6 +185,15 @@ def test_statistics_for_people():
     assert "gone from the baseline: AC101 in b.jsonl" in text
 
 
+def test_tables_have_no_blanks_at_their_ends_and_are_not_cut():
+    told = (finding(), finding("AC904", tokens_lost=None, tokens_lost_kind=None))
+    for width in (20, 200):
+        text = screen(pages.write_statistics, outcome(*told), width=width)
+        text += screen(pages.write_page_sizes, outcome(), width=width)
+        assert all(line == line.rstrip() for line in text.splitlines())
+        assert "whole pages only" in text and "140.6%" not in text and "70.3%" in text
+
+
 def test_page_sizes_are_compared():
     lines = screen(pages.write_page_sizes, outcome()).splitlines()
     assert lines[1].split() == ["16", "600", "30.0%", "592", "29.6%"]

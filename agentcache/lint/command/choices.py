@@ -87,6 +87,7 @@ def choose(options: argparse.Namespace) -> Choices:
     unknown, rules = _rules(options, config)
     for key in ("select", "extend_select", "ignore"):
         pick(key.replace("_", "-"), getattr(options, key), getattr(config, key) or None, ())
+    pick("include", None, config.include or None, ())
     sizes = pick("page-size", options.page_size, config.page_size, DEFAULT_PAGE_SIZE)
     tokenizer = pick("tokenizer", options.tokenizer, _beside(config.tokenizer, root), None)
     if tokenizer is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agentcache.chat.tokenizer import Tokenizer
+from agentcache.errors import AgentCacheError
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.command.files import Input
 from agentcache.lint.command.model import load_tokenizer, read_template, renderer
@@ -71,8 +72,17 @@ class Workshop:
 
     @cached_property
     def maker(self) -> PromptMaker:
-        template = read_template(self.choices.template)
-        return PromptMaker(renderer(self.tokenizer, template), self.choices.page_sizes[0])
+        file = self.choices.template
+        template = read_template(file)
+        tokenizer = self.tokenizer
+        try:
+            made = renderer(tokenizer, template)
+        except AgentCacheError as error:
+            if file is None:
+                raise
+            said = str(error).removeprefix("--template: ").removeprefix("the chat template, ")
+            raise AgentCacheError(f"--template {file}: {said}") from None
+        return PromptMaker(made, self.choices.page_sizes[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
+from agentcache.lint.command.flags import FlagParser
 from agentcache.lint.config import FailOn, OutputFormat
 
 _EPILOG = (
@@ -18,7 +19,7 @@ _EPILOG = (
 
 def parser() -> argparse.ArgumentParser:
     """Flags have no defaults here: what is not given is ``None``, and the configuration decides."""
-    made = argparse.ArgumentParser(
+    made = FlagParser(
         prog="agentcache lint",
         description="Find what keeps a prefix cache from reusing prompts. Exit code: 0 clean, 1 findings, 2 error.",
         epilog=_EPILOG,

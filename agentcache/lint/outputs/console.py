@@ -15,9 +15,10 @@ from agentcache.lint.outputs.words import count, loss_words, one_line, place_of,
 from agentcache.lint.readers.kinds import Kind, kind_of
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-_WIDEST = 160
+WIDEST = 160
 """Cells of a line where there is no terminal that says how wide it is."""
 _LONGEST_LABEL = 40
+_WIDEST_TABLE = 1000
 _SHORT = {"exact": "", "upper_bound": "≤ ", "estimate": "≈ ", None: ""}
 
 
@@ -50,7 +51,7 @@ def write_statistics(outcome: Outcome, console: Console) -> None:
             part = f"{share(each.tokens_lost, report.prompt_tokens):.1%}" if each.tokens_lost else ""
             lost = f"{_SHORT[each.kind]}{each.tokens_lost:,}" if each.kind else ""
             table.add_row(each.code, each.name, f"{each.findings:,}", lost, part)
-        console.print(table)
+        _print_table(console, table)
     sessions = f"{count(report.sessions, 'session')}, " if report.sessions else ""
     shown = f"{count(report.count, 'request')}, {sessions}{count(report.prompt_tokens, 'prompt token')}, "
     _print(console, Text(f"{shown}{report.cached_tokens:,} of them served by a warm cache as the prompts are"))
@@ -74,7 +75,7 @@ def write_page_sizes(outcome: Outcome, console: Console) -> None:
             f"{each.whole_page_tokens:,}",
             f"{share(each.whole_page_tokens, total):.1%}",
         )
-    console.print(table)
+    _print_table(console, table)
     if any(each.forgotten_pages for each in outcome.report.shares):
         _print(console, Text("more tokens than the linter remembers: a cache that keeps everything would serve more"))
 
@@ -85,6 +86,14 @@ def _table(*headings: str) -> Table:
         left = heading in {"code", "name"}
         table.add_column(heading, justify="left" if left else "right", no_wrap=True, overflow="ignore")
     return table
+
+
+def _print_table(console: Console, table: Table) -> None:
+    """As wide as it is, without the blanks that fill up its last column."""
+    for line in console.render_lines(table, console.options.update(max_width=_WIDEST_TABLE), pad=False):
+        text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        text.rstrip()
+        _print(console, text)
 
 
 def _write_finding(finding: Finding, console: Console) -> None:
@@ -100,7 +109,7 @@ def _write_finding(finding: Finding, console: Console) -> None:
     if inside := place_of(finding):
         place.append(f"  {inside}")
     _print(console, place)
-    for line in _comparison(finding, console.width if console.is_terminal else _WIDEST):
+    for line in comparison(finding, console.width if console.is_terminal else WIDEST):
         _print(console, Text("   | ", "blue").append_text(line))
     if finding.tokens_lost is not None:
         sessions = finding.shared_by or 0
@@ -119,7 +128,7 @@ def _label(reference: str) -> str:
     return shown if cell_len(shown) <= _LONGEST_LABEL else shown.rpartition("/")[2]
 
 
-def _comparison(finding: Finding, width: int) -> list[Text]:
+def comparison(finding: Finding, width: int) -> list[Text]:
     """What both requests say, one under the other, and a line that marks what differs."""
     here = _label(finding.location.reference)
     if finding.after is None:
