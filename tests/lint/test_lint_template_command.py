@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 
 import pytest
+from rich.console import Console
 from template_shapes import PLAIN, SHAPES
 from twins_ac701 import CHATML, DATED
 
 from agentcache.lint.cli import main
+from agentcache.lint.finding import Finding, Location
+from agentcache.lint.templates import Outcome, Row, TemplateReport
+from agentcache.lint.templates.table import write_full
 
 
 @pytest.fixture
@@ -60,6 +65,50 @@ def test_one_that_breaks_it_gives_1_and_says_where_and_what_to_do(template, file
     path = file(SHAPES["an option keeps it"])
     code, out, _ = template(path, "--tokenizer", str(tokenizer_folder))
     assert code == 1 and f"{path}:8" in out and "keep_reasoning=true" in out and "No: 2 findings" in out
+
+
+def test_the_table_is_for_pipes_too_and_says_a_note_of_several_rows_once(template, file, tokenizer_folder):
+    path = file(SHAPES["reasoning of the last question"])
+    _, out, _ = template(path, "--tokenizer", str(tokenizer_folder))
+    table = out.split("\n\n")[1]
+    rows = table.splitlines()
+    assert all(row == row.rstrip() for row in rows) and len(rows) == 15
+    marked = [row for row in rows if row.endswith(" tokens  [1]")]
+    assert [row.split("  ")[0] for row in marked] == [
+        "reasoning replayed, with tools",
+        "replies as they were generated",
+    ]
+    assert out.count("agentcache loses nothing") == 1 and "\n\n[1] agentcache loses nothing\n\n" in out
+    assert any(row.endswith("in agentcache; elsewhere <|im_start|>, <|im_end|> become markers") for row in rows)
+
+
+def test_findings_stand_in_the_order_of_lines_with_what_differs_marked(template, file, tokenizer_folder):
+    path = file(SHAPES["closes thinking"] + DATED)
+    _, out, _ = template(path, "--tokenizer", str(tokenizer_folder))
+    places = [line for line in out.splitlines() if line.startswith("  --> ")]
+    assert len(places) > 1 and places == sorted(places, key=lambda place: int(place.rpartition(":")[2]))
+    assert "(plain chat; system text; system text in mid-conversation; 5 more; all with enable_thinking=false)" in out
+    lines = out.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("   | before ") and "<think></think>" in line)
+    before, now, marks = (line.removeprefix("   | ") for line in lines[first : first + 3])
+    at = marks.index("^")
+    assert before[at:].startswith("<think>") and now[at:].startswith("It happens") and before[9:at] == now[9:at]
+
+
+def test_one_token_is_one():
+    finding = Finding(
+        code="AC702",
+        name="x",
+        severity="info",
+        location=Location(file="a"),
+        message="m",
+        tokens_lost=1,
+        tokens_lost_kind="exact",
+    )
+    report = TemplateReport("a", "", False, (Row("plain chat", Outcome.NO, 1),), (finding,))
+    out = io.StringIO()
+    write_full(report, Console(file=out, width=40))
+    assert out.getvalue().count("1 token") == 2 and "1 tokens" not in out.getvalue()
 
 
 def test_exit_zero(template, file, tokenizer_folder):

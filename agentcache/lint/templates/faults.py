@@ -98,7 +98,7 @@ def rewrite_finding(fault: Fault, survey: Survey, kind: LossKind, *, kept: bool)
         lost=lost if prompt else 0,
         kind=kind,
         wasted=bool(mends),
-        message=f"{what} ({_titles(fault)}{_under(worst.options)})",
+        message=f"{what} ({_titles(fault, worst.options)})",
         help=_help(fault, mends, kept=kept),
     )
 
@@ -241,14 +241,15 @@ def _thought(message: Message) -> str:
     return told or (content.partition("</think>")[0].removeprefix("<think>").strip() if "</think>" in content else "")
 
 
-def _titles(fault: Fault) -> str:
+def _titles(fault: Fault, options: Options) -> str:
+    """``plain chat; reasoning replayed, with tools; 5 more; all with enable_thinking=false``: titles have commas in them."""
     titles = list(dict.fromkeys(rewrite.conversation.title for rewrite in fault.rewrites))
-    shown = ", ".join(titles[:3])
-    return shown if len(titles) <= 3 else f"{shown} and {len(titles) - 3} more"
-
-
-def _under(options: Options) -> str:
-    return f"; with {told(options)}" if options else ""
+    parts = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
+    if options:
+        alike = all(rewrite.options == options for rewrite in fault.rewrites)
+        several = ("all " if alike else "the first ") if len(titles) > 1 else ""
+        parts.append(f"{several}with {told(options)}")
+    return "; ".join(parts)
 
 
 def _help(fault: Fault, mends: Sequence[Mapping[str, Any]], *, kept: bool) -> str:

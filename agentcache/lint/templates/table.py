@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from agentcache.lint.finding import Finding
-from agentcache.lint.outputs.words import visible
+from agentcache.lint.outputs.console import WIDEST, comparison
+from agentcache.lint.outputs.words import count, visible
 from agentcache.lint.templates.report import Outcome, Row, TemplateReport
 
 _STYLES = {Outcome.YES: "green", Outcome.NO: "bold red", Outcome.REFUSED: "yellow", Outcome.NONE: "dim"}
+_HEADINGS = ("what is sent", "kept", "computed again")
+_GAP = "  "
 _SEVERITIES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 
 
@@ -20,16 +25,16 @@ def write_full(report: TemplateReport, console: Console) -> None:
     """The table, each finding, and the answer."""
     _print(console, Text(f"Does {visible(report.name)} keep the cache?", "bold"))
     console.print()
-    console.print(_table(report))
+    _write_table(report, console)
     console.print()
-    for finding in report.findings:
+    for finding in _by_line(report):
         _write_finding(finding, console)
     _print(console, answer(report))
 
 
 def write_concise(report: TemplateReport, console: Console) -> None:
     """A line a finding, and the answer."""
-    for finding in report.findings:
+    for finding in _by_line(report):
         line = Text(finding.location.reference, "bold")
         line.append(": ", "default").append(finding.code, _SEVERITIES[finding.severity])
         _print(console, line.append(f" {visible(finding.message)} [{_lost(finding)}]", "default"))
@@ -69,25 +74,50 @@ def as_data(report: TemplateReport) -> dict[str, Any]:
     }
 
 
-def _table(report: TemplateReport) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("what is sent", no_wrap=True)
-    table.add_column("kept", no_wrap=True)
-    table.add_column("computed again", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold", style="dim")
-    for row in report.rows:
-        table.add_row(row.question, Text(row.outcome.value, _STYLES[row.outcome]), _cost(row), visible(_note(row)))
-    return table
+def _write_table(report: TemplateReport, console: Console) -> None:
+    """A line a property, however wide: notes are last, and what several rows have to say stands once, below.
+
+    ::
+
+        what is sent                    kept  computed again
+        reasoning replayed, with tools  no      309 of 882 tokens  [1]
+        replies as they were generated  no      125 of 225 tokens  [1]
+
+        [1] agentcache loses nothing
+    """
+    notes = [_notes(row) for row in report.rows]
+    times = Counter(note for of_row in notes for note in of_row)
+    numbers = {note: f"[{number}]" for number, note in enumerate((n for n in times if times[n] > 1), 1)}
+    lines = [(row.question, row.outcome.value, _cost(row)) for row in report.rows]
+    widths = [max(map(cell_len, column)) for column in zip(_HEADINGS, *lines, strict=True)]
+    _print(console, Text(_aligned(_HEADINGS, widths), "dim"))
+    for row, cells, of_row in zip(report.rows, lines, notes, strict=True):
+        text = Text(_aligned(cells, widths))
+        start = widths[0] + len(_GAP)
+        text.stylize(_STYLES[row.outcome], start, start + len(row.outcome.value))
+        said = "; ".join(numbers.get(note, note) for note in of_row)
+        text.append(f"{_GAP}{visible(said)}" if said else "", "dim")
+        text.rstrip()
+        _print(console, text)
+    if numbers:
+        console.print()
+    for note, number in numbers.items():
+        _print(console, Text(f"{number} {visible(note)}", "dim"))
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    question, kept, cost = cells
+    return f"{question:<{widths[0]}}{_GAP}{kept:<{widths[1]}}{_GAP}{cost:>{widths[2]}}"
 
 
 def _cost(row: Row) -> str:
     if row.lost is None:
         return ""
-    return f"{row.lost:,} tokens" if row.of is None else f"{row.lost:,} of {row.of:,} tokens"
+    return count(row.lost, "token") if row.of is None else f"{row.lost:,} of {count(row.of, 'token')}"
 
 
-def _note(row: Row) -> str:
-    return "; ".join(filter(None, [row.note, "agentcache loses nothing" if row.kept_here else ""]))
+def _notes(row: Row) -> list[str]:
+    return [*filter(None, row.note.split("; ")), *(["agentcache loses nothing"] if row.kept_here else [])]
 
 
 def _write_finding(finding: Finding, console: Console) -> None:
@@ -97,9 +127,8 @@ def _write_finding(finding: Finding, console: Console) -> None:
     if finding.location.path is not None:
         place.append(f"  (line of {finding.location.path})", "default")
     _print(console, place)
-    for name, text, style in (("was", finding.before, "red"), ("now", finding.after, "green")):
-        if text is not None:
-            _print(console, Text("   | ", "blue").append(f"{name}  ", "dim").append(visible(text), style))
+    for line in comparison(finding, console.width if console.is_terminal else WIDEST):
+        _print(console, Text("   | ", "blue").append_text(line))
     _print(console, Text("   = ", "blue").append("lost: ", "bold").append(_lost(finding), "default"))
     if finding.help:
         _print(console, Text("   = ", "blue").append("help: ", "bold").append(visible(finding.help), "default"))
@@ -108,7 +137,14 @@ def _write_finding(finding: Finding, console: Console) -> None:
 
 def _lost(finding: Finding) -> str:
     about = "about" if finding.tokens_lost_kind == "estimate" else "up to"
-    return f"{about} {finding.tokens_lost or 0:,} tokens of this conversation"
+    return f"{about} {count(finding.tokens_lost or 0, 'token')} of this conversation"
+
+
+def _by_line(report: TemplateReport) -> list[Finding]:
+    """As they stand in the template; one with tools is another."""
+    return sorted(
+        report.findings, key=lambda f: (f.location.file, f.location.path or "", f.location.record or 0, f.code)
+    )
 
 
 def _print(console: Console, text: Text) -> None:
