@@ -53,6 +53,7 @@ WAYS = [
     ("from app import texts as t", "t.make()"),
     ("import app.texts as t", "t.make()"),
     ("import app.texts", "app.texts.make()"),
+    ("from .texts import *", "make()"),
     ("from app.texts import make as head", '"You are helpful. " + head()'),
 ]
 
@@ -137,6 +138,25 @@ class Prompts:
 """
     assert codes(tmp_path, "from app.texts import Prompts", "Prompts().text()", texts) == ["AC101"]
     assert codes(tmp_path, "from app.texts import Prompts\n\nprompts = Prompts()", "prompts.text()", texts) == ["AC101"]
+
+
+def test_a_base_class_in_another_module_is_followed(tmp_path):
+    texts = f"""import time
+
+class Base:
+    def head(self):
+        return f"It is {{time.time()}}. {RULES}"
+"""
+    main = """from app.texts import Base
+
+class Chat(Base):
+    def ask(self, client, question):
+        return client.responses.create(model="m", instructions=self.head(), input=question)
+"""
+    folder = project(tmp_path, {"app/main.py": main, "app/texts.py": texts})
+    assert [finding.code for finding in check(folder / "app/main.py")] == ["AC101"]
+    project(tmp_path, {"app/texts.py": texts.replace("{time.time()}", "late")})
+    assert check(folder / "app/main.py") == []
 
 
 def test_tools_from_another_module_keep_their_order(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from agentcache.lint.python.counters import length
+from agentcache.lint.python.elsewhere import elsewhere
 from agentcache.lint.python.module import last_word
 from agentcache.lint.python.names import Here, arguments_of
 from agentcache.lint.python.templates import Field, Parts, brace_parts, dollar_parts, format_parts, percent_parts
@@ -103,7 +104,7 @@ def read_call(reader: Reader, node: ast.Call, here: Here) -> Value:
         return value if value != EMPTY else reader.unknown(node, here)
     imported = reader.names.imported(node.func, here)
     if imported is not None and imported.function is not None:
-        value = reader.elsewhere(imported, node, here, arguments_of(node, imported.function, here))
+        value = elsewhere(reader, imported, node, here, arguments_of(node, imported.function, here))
         return value if value != EMPTY else reader.unknown(node, here)
     if isinstance(node.func, ast.Attribute):
         return _read_method(reader, node, node.func, here)

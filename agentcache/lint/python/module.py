@@ -41,6 +41,7 @@ class Module:
         callers: calls by the last word of what is called.
         placings: of dicts, lists, and calls: by ``id`` of the node.
         attributes: class -> name -> what ``self.name`` is set to in its methods and its body.
+        stars: ``app.texts.`` for ``from app.texts import *``.
         path: of its file; ``None``: not known.
         worth_reading: it has something to do with prompts.
     """
@@ -58,6 +59,7 @@ class Module:
     callers: dict[str, list[tuple[ast.Call, Point]]] = field(default_factory=dict)
     placings: dict[int, Placing] = field(default_factory=dict)
     attributes: dict[Scope, dict[str, list[Definition]]] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
     path: Path | None = None
     worth_reading: bool = True
 
@@ -275,7 +277,9 @@ class _Indexer:
         if isinstance(node, ast.ImportFrom) and node.level:
             source = "." * node.level + (f"{node.module}." if node.module else "")
         for alias in node.names:
-            if alias.asname:
+            if alias.name == "*":
+                self._module.stars.append(source)
+            elif alias.asname:
                 self._module.imports[alias.asname] = source + alias.name
             else:
                 first = alias.name.partition(".")[0]

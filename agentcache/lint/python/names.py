@@ -129,6 +129,8 @@ class Names:
 
     def imported(self, node: ast.expr, here: Here) -> Import | None:
         """What ``node`` is in another file of the project."""
+        if isinstance(node, ast.Attribute) and is_self(node.value):
+            return self.program.inherited(self.module, here.point.scope.home, node.attr)
         found = self.program.lookup(self.module, node)
         if found is None and isinstance(node, ast.Attribute):
             return self._of_instance(node, here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,9 +75,29 @@ class Program:
         head = node
         while isinstance(head, ast.Attribute):
             head = head.value
-        if dotted is None or not isinstance(head, ast.Name) or head.id not in module.imports:
+        if dotted is None or not isinstance(head, ast.Name):
             return None
-        return self._resolved(module, dotted, 0)
+        if head.id in module.imports:
+            return self._resolved(module, dotted, 0)
+        return self._of_stars(module, dotted, 0) if not hasattr(builtins, head.id) else None
+
+    def _of_stars(self, module: Module, dotted: str, hops: int) -> Import | None:
+        found = (self._resolved(module, star + dotted, hops) for star in module.stars)
+        return next((each for each in found if each is not None), None)
+
+    def inherited(self, module: Module, home: Scope | None, name: str) -> Import | None:
+        """``self.name`` where it comes from a base class in another file."""
+        for base in home.node.bases if home is not None and isinstance(home.node, ast.ClassDef) else ():
+            found = self.lookup(module, base)
+            if found is None or found.made is None:
+                continue
+            function = found.module.method(found.made, name)
+            if function is not None:
+                return Import(found.module, function)
+            definitions = found.module.attribute(found.made, name)
+            if definitions:
+                return Import(found.module, definitions=tuple(definitions))
+        return None
 
     def method(self, module: Module, receiver: ast.expr, name: str) -> Import | None:
         """The method of ``Prompts().name``, where ``Prompts`` is an imported class."""
@@ -131,7 +152,9 @@ class Program:
     def _again(self, module: Module, words: tuple[str, ...], hops: int) -> Import | None:
         """The module has the name from another one."""
         source = module.imports.get(words[0])
-        return None if source is None else self._resolved(module, ".".join((source, *words[1:])), hops + 1)
+        if source is None:
+            return self._of_stars(module, ".".join(words), hops + 1)
+        return self._resolved(module, ".".join((source, *words[1:])), hops + 1)
 
     # -- where things stand
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentcache.lint.python.calls import read_call, read_percent
 from agentcache.lint.python.counters import counted
+from agentcache.lint.python.elsewhere import elsewhere
 from agentcache.lint.python.module import Module, is_self
 from agentcache.lint.python.names import (
     Bound,
@@ -17,7 +18,6 @@ from agentcache.lint.python.names import (
     Names,
     arguments_of,
     is_cached,
-    latest,
     names_in,
     parameter_node,
     summands,
@@ -25,11 +25,10 @@ from agentcache.lint.python.names import (
 )
 from agentcache.lint.python.order import Orders
 from agentcache.lint.python.places import Definition, Point, Scope
-from agentcache.lint.python.program import Import, Program
+from agentcache.lint.python.program import Program
 from agentcache.lint.python.sources import TELLING, narrowed, source_of
 from agentcache.lint.python.texts import (
     EMPTY,
-    Piece,
     Slot,
     Value,
     each_slot,
@@ -60,11 +59,11 @@ class Reader:
         self.names = Names(module, program)
         self.orders = Orders(self.names)
         program.add(self)
-        self._last_step = _MOST_STEPS
+        self.last_step = _MOST_STEPS
         self._known: dict[tuple[int, int, bool], tuple[Mapping[str, Bound], Value]] = {}
         self._open: set[tuple[int, int, bool]] = set()
         self._entered: set[int] = set()
-        self._start = Point(module.scopes[0], (), (), (), 0, 1)
+        self.start = Point(module.scopes[0], (), (), (), 0, 1)
         self._readers: dict[type[ast.AST], Callable[[Any, Here], Value]] = {
             ast.Constant: self._constant,
             ast.JoinedStr: self._joined_str,
@@ -89,22 +88,22 @@ class Reader:
 
     def prompt(self, node: ast.expr, point: Point) -> Value:
         """The texts of a whole prompt; one that is too much work leaves the others their share."""
-        self._last_step = min(_MOST_STEPS, self.program.steps + _MOST_STEPS_OF_A_PROMPT)
+        self.last_step = min(_MOST_STEPS, self.program.steps + _MOST_STEPS_OF_A_PROMPT)
         try:
             return self.part(node, Here(point))
         finally:
-            self._last_step = _MOST_STEPS
+            self.last_step = _MOST_STEPS
 
     def read(self, node: ast.expr, here: Here) -> Value:
         """The texts that ``node`` can be."""
         program = self.program
         owner = program.reader_at(here.point)
         if owner is not self:
-            owner._last_step = self._last_step
+            owner.last_step = self.last_step
             return owner.read(node, here)
         program.steps += 1
         reader = self._readers.get(type(node))
-        if reader is None or here.too_deep or program.steps > self._last_step or program.nesting > _DEEPEST_EXPRESSION:
+        if reader is None or here.too_deep or program.steps > self.last_step or program.nesting > _DEEPEST_EXPRESSION:
             return self.unknown(node, here)
         program.nesting += 1
         try:
@@ -115,24 +114,6 @@ class Reader:
     def beside(self, module: Module) -> Reader:
         """A reader of another module of the program."""
         return Reader(module, self.program)
-
-    def elsewhere(self, found: Import, node: ast.expr, here: Here, bound: dict[str, Bound] | None = None) -> Value:
-        """What is imported, with all that varies in it where ``node`` uses it: that is where this file can mend it."""
-        owner = self.program.reader_of(found.module)
-        if here.too_deep:
-            return EMPTY
-        if found.function is not None:
-            value = owner.returned(found.function, bound or {}, here)
-        else:
-            start = Here(owner._start, {}, here.depth + 1)
-            value = owner._meant(Meaning(tuple(latest(list(found.definitions))), start, False))
-        return tuple(tuple(self._moved(piece, node, here) for piece in text) for text in value)
-
-    def _moved(self, piece: Piece, node: ast.expr, here: Here) -> Piece:
-        if not isinstance(piece, Slot) or self.program.reader_at(piece.point) is self:
-            return piece
-        source = None if piece.source is None else replace(piece.source, wrap=None)
-        return replace(piece, node=node, point=here.point, source=source, sure=False)
 
     def part(self, node: ast.expr, here: Here) -> Value:
         """The same, for an expression that is composed with others: it is where a finding points, if it is one slot."""
@@ -263,11 +244,11 @@ class Reader:
         source = self.orders.unordered(node, here) or counted(meaning) or self.orders.shuffled(node, here)
         if source is not None:
             return ((Slot(node, here.point, here.point, source),),)
-        return self._named(self._meant(meaning), node, here)
+        return self._named(self.meant(meaning), node, here)
 
     def _imported(self, node: ast.Name | ast.Attribute, here: Here) -> Value:
         found = self.names.imported(node, here)
-        value = EMPTY if found is None else self.elsewhere(found, node, here)
+        value = EMPTY if found is None else elsewhere(self, found, node, here)
         return self.unknown(node, here) if value == EMPTY else self._named(value, node, here)
 
     def _named(self, value: Value, node: ast.expr, here: Here) -> Value:
@@ -281,7 +262,7 @@ class Reader:
                 return ((replace(slot, node=node, point=here.point, label=label),),)
         return value
 
-    def _meant(self, meaning: Meaning) -> Value:
+    def meant(self, meaning: Meaning) -> Value:
         behind: list[Value] = []
         values: list[Value] = []
         for definition in meaning.definitions:
@@ -344,7 +325,7 @@ class Reader:
         own = ((Slot(parameter_node(definition, here), here.point, here.point, label=definition.name, given=True),),)
         values: list[Value] = [own]
         if definition.value is not None:
-            values.append(self.read(definition.value, Here(self._start, {}, here.depth + 1)))
+            values.append(self.read(definition.value, Here(self.start, {}, here.depth + 1)))
         if here.depth <= 8:
             for call, point in self.names.calls_of(scope):
                 bound = arguments_of(call, scope, Here(point, {}, here.depth + 1)).get(definition.name)
@@ -364,10 +345,10 @@ class Reader:
             return ((Slot(node, here.point, here.point, order),),)
         meaning = self.names.attribute(node, here)
         if meaning is not None:
-            return self._named(self._meant(meaning), node, here)
+            return self._named(self.meant(meaning), node, here)
         if is_self(node.value):
             scope = self.module.method(here.point.scope.home, node.attr)
-            return self.unknown(node, here) if scope is None else self.returned(scope, {}, here)
+            return self._imported(node, here) if scope is None else self.returned(scope, {}, here)
         if self.module.imported(node) is not None:
             return self._imported(node, here)
         inner = self.read(node.value, here)
@@ -426,5 +407,5 @@ class Reader:
             value = one_of([self.read(node, here.at(point, bound)) for node, point in scope.returns])
         finally:
             self._entered.discard(id(scope))
-        evaluated = self._start if is_cached(scope) else here.point
+        evaluated = self.start if is_cached(scope) else here.point
         return evaluated_at(evaluated, value)
