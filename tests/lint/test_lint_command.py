@@ -61,6 +61,14 @@ def test_a_broken_line_is_named_with_its_file(files, tokenizer_folder):
     assert b"Traceback" not in run.stdout + run.stderr
 
 
+def test_an_item_of_a_list_that_is_broken_is_named_by_its_number(capsys, tmp_path, tokenizer_folder):
+    file = tmp_path / "list.json"
+    file.write_text(f"[{json.dumps(CLEAN[0])},\n{{'messages'}}]", "utf-8")
+    code, out, _ = run_main(capsys, str(file), "--tokenizer", str(tokenizer_folder), "--output-format", "concise")
+    assert code == 2
+    assert "item [1] of the list (line 2) cannot be read: not valid JSON: " in out
+
+
 def test_standard_input(tokenizer_folder):
     run = command(
         "-",

@@ -97,9 +97,7 @@ def _names(choices: Choices) -> Sequence[str]:
     options, config = choices.options, choices.config
     if options.stdin_filename is not None:
         if options.files not in ([], [STDIN]):
-            raise SettingsError(
-                f"--stdin-filename: got {options.files[0]!r} beside it, expected only - for standard input"
-            )
+            raise SettingsError(f"--stdin-filename: got {' '.join(options.files)!r} beside it, expected - or nothing")
         if options.fix:
             raise SettingsError("--fix writes files: got standard input (--stdin-filename), expected --diff")
         return [STDIN]

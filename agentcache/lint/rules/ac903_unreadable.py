@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 from agentcache.lint.finding import Finding, Location
 from agentcache.lint.readers.faults import WholeFile
 from agentcache.lint.readers.kinds import Kind, is_prompt, kind_of
 from agentcache.lint.records import Unreadable
 from agentcache.lint.rules.base import Rule
 
+_ITEM = re.compile(r"(\[\d+\]): ")
+"""How reasons begin that are about an item of a list."""
+
 
 def report(record: Unreadable) -> Finding:
     """The finding for a record that is no request, or for a file that holds none."""
+    item = _ITEM.match(record.reason)
+    subject = _subject(record) if item is None else f"item {item[1]} of the list (line {record.line})"
     return Finding(
         code=RULE.code,
         name=RULE.name,
         severity="error",
         location=Location(file=record.file, record=record.line),
-        message=f"{_subject(record)} cannot be read: {record.reason}",
+        message=f"{subject} cannot be read: {record.reason if item is None else record.reason[item.end() :]}",
         help=_help(record),
     )
 
@@ -41,9 +48,10 @@ def _help(record: Unreadable) -> str:
             f"{'packed by gzip, or as they are, ' if packed else ''}requests are JSON bodies, one a line or in a list; archives "
             "(.har), transcripts and traces of agentcache are read too"
         )
+    one, others = ("an item", "items") if _ITEM.match(record.reason) else ("a line", "lines")
     return (
-        "a line has to be the JSON body of a request (chat, responses, messages or completions), bare or under body or "
-        "request; the other lines were linted"
+        f"{one} has to be the JSON body of a request (chat, responses, messages or completions), bare or under body or "
+        f"request; the other {others} were linted"
     )
 
 
