@@ -101,7 +101,18 @@ def test_a_diff_shows_what_a_fix_would_do_and_nothing_is_mended_twice(twin, tmp_
     main([str(files[0]), *flags, "--fix"])
     mended = files[0].read_bytes()
     assert code == (1 if mended != original else 0) and bool(diff) == (mended != original)
-    added = [line[1:] for line in diff.split("\n") if line.startswith("+") and not line.startswith("+++ ")]
-    assert added == [new for old, new in zip(original.decode().split("\n"), mended.decode().split("\n")) if old != new]
+    lines = zip(original.split(b"\n"), mended.split(b"\n"), strict=True)
+    changed = [number for number, (old, new) in enumerate(lines, start=1) if old != new]
+    hunks = [hunk.splitlines() for hunk in diff.split("\n@@ ")[1:]]
+    assert sorted({number for hunk in hunks for number in numbers(hunk[0])}) == changed
+    assert all([line[0] for line in hunk[1:]] == ["-", "+"] and hunk[1][1:] != hunk[2][1:] for hunk in hunks)
+    assert max(map(len, diff.split("\n")), default=0) < 500
     main([str(files[0]), *flags, "--fix"])
     assert files[0].read_bytes() == mended
+
+
+def numbers(head: str) -> Iterator[int]:
+    """3, 4, 5 and 9 of ``lines 3-5, 9, tools @@``."""
+    for part in re.match(r"lines? ([\d, -]+)", head)[1].strip(", ").split(", "):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)

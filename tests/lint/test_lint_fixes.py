@@ -23,6 +23,7 @@ from agentcache.lint.fixes.changes import AddedMember, applied, changes_between,
 from agentcache.lint.fixes.content import lost_content
 from agentcache.lint.fixes.json_text import NotExactError, same, same_value
 from agentcache.lint.fixes.native import keys_of, native_changes
+from agentcache.lint.fixes.record_diff import records_diff
 from agentcache.lint.fixes.sources import verify_comment, verify_template_comment
 from agentcache.lint.fixes.text_files import with_edits
 from agentcache.lint.fixes.writing import NotWrittenError, Original
@@ -160,20 +161,67 @@ def test_files_are_proved_together(run, tmp_path):
 # -- --diff -------------------------------------------------------------------------------------------------------
 
 
-def test_a_diff_can_be_applied(run, tmp_path, monkeypatch):
+def test_a_diff_of_records_shows_what_changes_in_each(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    bodies = [*spelled(NFC, NFC, NFC), *spelled(NFC, NFD, NFC, NFC, NFC, NFC, NFC, NFC, NFC, NFC, NFD)]
-    write(Path("a.jsonl"), bodies, ensure_ascii=False)
-    Path("a.jsonl").write_bytes(Path("a.jsonl").read_bytes().rstrip(b"\n"))
+    write(
+        Path("a.jsonl"), spelled("Be   brief.  " + NFC, "Be brief. " + NFC, "Be   brief.  " + NFC), ensure_ascii=False
+    )
     before = Path("a.jsonl").read_bytes()
-    code, diff, err = run("a.jsonl", "--diff")
+    code, diff, err = run("a.jsonl", "--diff", "--unsafe-fixes")
     assert code == 1 and "Would fix 1 of 1." in err and Path("a.jsonl").read_bytes() == before
-    assert diff.startswith("--- a/a.jsonl\n+++ b/a.jsonl\n@@ -2,7 +2,7 @@\n") and diff.count("\n@@ ") == 2
-    assert run("a.jsonl", "--fix")[0] == 0
-    mended = Path("a.jsonl").read_bytes()
-    Path("a.jsonl").write_bytes(before)
-    subprocess.run(["git", "apply", "-p1", "--unsafe-paths", "-"], input=diff.encode(), check=True, cwd=tmp_path)
-    assert Path("a.jsonl").read_bytes() == mended != before
+    assert max(map(len, diff.splitlines())) < 300 and diff.startswith("--- a/a.jsonl\n+++ b/a.jsonl\n@@ line")
+    assert "messages[0].content @@\n-" in diff
+
+
+def test_characters_that_look_alike_are_shown_by_their_numbers(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(Path("a.jsonl"), spelled(NFC, NFD, NFD), ensure_ascii=False)
+    _, diff, _ = run("a.jsonl", "--diff")
+    assert diff.count("@@ lines 2-3, messages[0].content @@\n-") == 1 == diff.count("\n@@ ")
+    removed, added = (line for line in diff.splitlines()[3:5])
+    assert removed.startswith('-"U\\u0308bersicht') and added.startswith('+"\\u00dcbersicht') and added.endswith('…"')
+
+
+def test_records_that_change_alike_are_told_together(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    changed = [1, *range(3, 6), *range(8, 40, 2)]
+    old.write_text('{"n": 1.0}\n' * 40)
+    new.write_text("".join('{"n": 1}\n' if line in changed else '{"n": 1.0}\n' for line in range(1, 41)))
+    hunk = "@@ lines 1, 3-5, 8, 10, 12, 14, 16, 18 and 10 more, n @@\n-1.0\n+1\n"
+    assert records_diff("a", old, new, changed) == f"--- a/a\n+++ b/a\n{hunk}"
+
+
+def test_orders_numbers_and_new_members_are_shown_short(tmp_path):
+    before = {
+        "tools": [{"function": {"name": name}} for name in "cab"],
+        "n": 1.0,
+        "o": {"x": 1, "y": 2},
+        "l": [[3], [4]],
+    }
+    after = {**before, "tools": before["tools"][::-1], "n": 1, "o": {"y": 2, "x": 1}, "l": [[4], [3]], "new": "z" * 500}
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("{}\n" + json.dumps(before) + "\n")
+    new.write_text("{}\n" + json.dumps(after) + "\n")
+    assert records_diff("a.jsonl", old, new, [2]) == (
+        "--- a/a.jsonl\n+++ b/a.jsonl\n"
+        "@@ line 2, tools @@\n-c, a, b\n+b, a, c\n@@ line 2, n @@\n-1.0\n+1\n@@ line 2, o @@\n-x, y\n+y, x\n"
+        "@@ line 2, l @@\n-[3], [4]\n+[4], [3]\n@@ line 2 @@\n+" + f'"new": "{"z" * 151}…\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "tool", [["git", "apply", "-p1", "--unsafe-paths", "-"], ["patch", "-p1"]], ids=lambda tool: tool[0]
+)
+def test_what_is_no_patch_hinders_none_of_the_sources_beside_it(run, tmp_path, monkeypatch, tool):
+    monkeypatch.chdir(tmp_path)
+    records = write(Path("a.jsonl"), spelled(NFC, NFD, NFD), ensure_ascii=False)
+    before = records.read_bytes()
+    for name in ("0.py", "z.py"):
+        Path(name).write_text(SOURCE)
+    code, diff, _ = run("0.py", "a.jsonl", "z.py", "--diff")
+    assert code == 1 and "+++ b/a.jsonl\n@@ lines 2-3, " in diff
+    subprocess.run(tool, input=diff.encode(), check=True, cwd=tmp_path, capture_output=True)
+    assert records.read_bytes() == before and all("sorted(TAGS)" in Path(name).read_text() for name in ("0.py", "z.py"))
 
 
 def test_a_diff_without_changes_is_empty_and_clean(run, tmp_path):

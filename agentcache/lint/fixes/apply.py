@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentcache.lint.finding import Finding
-from agentcache.lint.fixes.diffs import records_diff, text_diff
+from agentcache.lint.fixes.diffs import text_diff
 from agentcache.lint.fixes.outcome import Fixed, FixOptions, FixReport, Refused
+from agentcache.lint.fixes.record_diff import records_diff
 from agentcache.lint.fixes.record_files import MendedRecords, mend_records
 from agentcache.lint.fixes.repairs import Defect, Repair, RepairLog
 from agentcache.lint.fixes.text_files import applicable, mend_text

@@ -78,7 +78,7 @@ class FixReport:
         refused: could not be mended, or not without losing something.
         need_unsafe: findings that have a fix which was not asked for.
         changed: names of the files that were written (with ``diff``: that would be).
-        diff: what changes, as a unified diff; empty unless it was asked for.
+        diff: what changes: a unified diff of sources, and of records what changes in each; empty unless it was asked for.
         failed: what could not be written: name and reason.  The exit code is 2 then.
         gained: prompt tokens that all requests together reuse more than before.
         written: whether files were to be written at all.
