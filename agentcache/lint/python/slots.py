@@ -45,7 +45,7 @@ _LONGEST_SOURCE = 60
 
 _PLACES = {
     "system": "the system text",
-    "tool": "a tool's description",
+    "tool": "a tool's definition",
     "earlier": "a message that has others behind it",
     "constant": "the prompt",
 }
