@@ -441,6 +441,19 @@ def test_a_full_disk_is_an_error_in_one_line(files, tokenizer_folder, flags):
     assert len(done.stderr.splitlines()) == 1 and b"No space left" in done.stderr
 
 
+@pytest.mark.parametrize("flag", ["--output-file", "--write-baseline"])
+def test_standard_output_can_be_named_when_it_is_a_file_that_others_write_to(tmp_path, files, tokenizer_folder, flag):
+    out = tmp_path / "out.txt"
+    run = f"{sys.executable} -m agentcache lint {files['clock']} --tokenizer {tokenizer_folder} -q {flag} /dev/stdout"
+    done = subprocess.run(
+        ["bash", "-c", f"(echo first; {run}; echo last) > {out}"], capture_output=True, timeout=120, check=False
+    )
+    lines = out.read_text("utf-8").splitlines()
+    assert (done.stderr, lines[0], lines[-1]) == (b"", "first", "last")
+    assert any("AC101" in line for line in lines)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("out")) == ["out.txt"]
+
+
 def test_an_interrupt_is_one_line_and_130(tmp_path, tokenizer_folder):
     pipe = tmp_path / "requests.jsonl"
     os.mkfifo(pipe)

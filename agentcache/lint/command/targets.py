@@ -11,7 +11,7 @@ from agentcache.errors import SettingsError
 from agentcache.lint.baseline import Baseline
 from agentcache.lint.command.choices import Choices
 from agentcache.lint.command.files import Input
-from agentcache.lint.outputs.whole_files import check_writable
+from agentcache.lint.outputs.whole_files import check_writable, is_standard_output
 
 
 def check_targets(choices: Choices, files: Sequence[Input]) -> None:
@@ -23,13 +23,17 @@ def check_targets(choices: Choices, files: Sequence[Input]) -> None:
     options = choices.options
     for flag, file in (("--output-file", options.output_file), ("--write-baseline", options.write_baseline)):
         check_writable(file, flag)
-        if file is None or not os.path.isfile(file):
+        if file is None or not os.path.isfile(file) or is_standard_output(file):
             continue
         for path, what in _read(choices, files):
             if _same(file, path):
                 raise SettingsError(f"{flag} {file}: got {what}, expected the name of a file that nothing is read from")
     written = options.write_baseline
-    if written is not None and os.path.isfile(written) and written.stat().st_size and not Baseline.is_one(written):
+    if (
+        written is not None
+        and os.path.isfile(written)
+        and not (is_standard_output(written) or _may_be_baseline(written))
+    ):
         raise SettingsError(
             f"--write-baseline {written}: got a file that is no baseline, expected a new name or an old baseline"
         )
@@ -48,6 +52,10 @@ def _read(choices: Choices, files: Sequence[Input]) -> Iterator[tuple[Path, str]
         yield choices.template, "the template"
     if choices.baseline is not None and choices.options.write_baseline is None:
         yield choices.baseline, "the baseline"
+
+
+def _may_be_baseline(file: Path) -> bool:
+    return not file.stat().st_size or Baseline.is_one(file)
 
 
 def _is_report(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,10 @@ def written_whole(file: Path, flag: str) -> Iterator[TextIO]:
     Raises:
         SettingsError: it cannot be written.
     """
+    if is_standard_output(file):
+        yield sys.stdout
+        sys.stdout.flush()
+        return
     try:
         if file.exists() and not file.is_file():  # a device, or a pipe
             with file.open("w", encoding="utf-8", errors="backslashreplace") as out:
@@ -44,6 +49,14 @@ def written_whole(file: Path, flag: str) -> Iterator[TextIO]:
         raise SettingsError(f"{flag} {file}: cannot be written: {error.strerror or error}") from None
 
 
+def is_standard_output(file: Path) -> bool:
+    """Whether it is what standard output goes to, as ``/dev/stdout`` is: that may be a file, which others go on writing to."""
+    try:
+        return os.path.samestat(file.stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # there is none, or nothing real behind it
+        return False
+
+
 def _mode(file: Path) -> int:
     """Permissions of the file that is replaced, or of a new one."""
     if file.exists():
@@ -59,7 +72,7 @@ def check_writable(file: Path | None, flag: str) -> None:
     Raises:
         SettingsError: the folder is not there or cannot be written to, or the name is a folder's.
     """
-    if file is None:
+    if file is None or is_standard_output(file):
         return
     folder = Path(os.path.realpath(file)).parent
     if file.is_dir():
