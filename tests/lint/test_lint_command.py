@@ -155,6 +155,7 @@ def run_main(capsys, *arguments: str) -> tuple[int, str, str]:
     ("arguments", "word"),
     [
         ((), "no files"),
+        (("",), "got an empty name, expected names of files or folders"),
         (("x.jsonl", "--page-size", "0"), "got 0, expected a whole number from 1 to 1024"),
         (("x.jsonl", "--page-size", "many"), "got 'many', expected a whole number"),
         (("x.jsonl", "--output-format", "xml"), "invalid choice"),

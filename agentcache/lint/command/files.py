@@ -74,11 +74,13 @@ def inputs(choices: Choices) -> Inputs:
     failed: list[tuple[str, str]] = []
     notes: list[str] = []
     for name in _names(choices):
+        if not name:
+            raise SettingsError("FILES: got an empty name, expected names of files or folders")
         if name == STDIN:
             each = Input(options.stdin_filename or STDIN, is_stdin=True)
             named = options.stdin_filename is None or not options.force_exclude
             expanded = [replace(each, named=named)]
-        elif name and os.path.isdir(name):  # which takes names of any length
+        elif os.path.isdir(name):  # which takes names of any length
             folder = _Folder(Path(name), is_excluded)
             expanded, failed = folder.inputs(), failed + folder.failed
             notes += [] if expanded or folder.failed else [folder.why_nothing()]
