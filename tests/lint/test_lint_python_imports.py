@@ -119,6 +119,23 @@ def test_arguments_go_into_the_other_module_and_come_back(tmp_path):
     assert codes(tmp_path, imports, 'head("noon")', texts) == []
 
 
+def test_what_another_module_is_given_keeps_its_name_and_its_own_names_say_nothing(tmp_path):
+    long = f"{RULES} {RULES}"
+    texts = f'def head(it=None, memory=None):\n    return f"{{it}} {{memory}} {long}"\n'
+    user = """from app.texts import head
+
+class MemorySchema: ...
+
+def ask(client, user_name, question):
+    return client.responses.create(model="m", instructions=head({given}), input=question)
+"""
+    folder = project(tmp_path, {"app/main.py": user.format(given="user_name"), "app/texts.py": texts})
+    assert [finding.code for finding in check(folder / "app/main.py")] == ["AC105"]
+    for given in ("", "MemorySchema", '"you"'):
+        project(tmp_path, {"app/main.py": user.format(given=given)})
+        assert check(folder / "app/main.py") == []
+
+
 def test_a_template_and_a_set_in_another_module_are_read(tmp_path):
     texts = f'TEMPLATE = "It is {{date}}. {RULES}"\nTAGS = {{"a", "b"}}\nNAMES = sorted(TAGS)\n'
     imports = "import time\nfrom app.texts import NAMES, TAGS, TEMPLATE"

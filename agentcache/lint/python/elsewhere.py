@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,11 +27,17 @@ def elsewhere(
     else:
         start = Here(owner.start, {}, here.depth + 1)
         value = owner.meant(Meaning(tuple(latest(list(found.definitions))), start, False))
-    return tuple(tuple(_moved(reader, piece, node, here) for piece in text) for text in value)
+    given = {
+        reader.label(each.value, each.here) for each in (bound or {}).values() if reader.is_given(each.value, each.here)
+    }
+    return tuple(tuple(_moved(reader, piece, node, here, given) for piece in text) for text in value)
 
 
-def _moved(reader: Reader, piece: Piece, node: ast.expr, here: Here) -> Piece:
+def _moved(reader: Reader, piece: Piece, node: ast.expr, here: Here, given: Set[str]) -> Piece:
+    """What the other module calls its own things says nothing here; what it was given keeps its name."""
     if not isinstance(piece, Slot) or reader.program.reader_at(piece.point) is reader:
         return piece
     source = None if piece.source is None else replace(piece.source, wrap=None)
-    return replace(piece, node=node, point=here.point, source=source, sure=False)
+    named = piece.given and not given.isdisjoint(piece.label.split())
+    label = piece.label if named else ""
+    return replace(piece, node=node, point=here.point, source=source, sure=False, label=label, given=named)

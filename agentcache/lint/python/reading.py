@@ -124,7 +124,7 @@ class Reader:
 
     def unknown(self, node: ast.expr, here: Here) -> Value:
         """A slot that nothing is known of but its name."""
-        given = self._is_given(node, here)
+        given = self.is_given(node, here)
         return ((Slot(node, here.point, here.point, label=self.label(node, here), given=given),),)
 
     def sources_only(self, value: Value, node: ast.expr, here: Here) -> Value:
@@ -162,7 +162,8 @@ class Reader:
             return self.label(node.value, here)
         return ""
 
-    def _is_given(self, node: ast.expr, here: Here) -> bool:
+    def is_given(self, node: ast.expr, here: Here) -> bool:
+        """It is a parameter, or comes out of one."""
         inner = node
         while isinstance(inner, ast.Attribute | ast.Subscript | ast.Await | ast.Call):
             inner = inner.func if isinstance(inner, ast.Call) else inner.value
@@ -170,7 +171,7 @@ class Reader:
             return False
         bound = here.bound.get(inner.id)
         if bound is not None:
-            return self._is_given(bound.value, bound.here)
+            return self.is_given(bound.value, bound.here)
         meaning = self.program.reader_at(here.point).names.meaning(inner.id, here)
         return (
             meaning is not None
