@@ -105,8 +105,8 @@ def test_a_gzip_file_that_was_cut_or_damaged_is_said_after_what_could_be_read():
     assert isinstance(last, Unreadable) and "ends in the middle" in last.reason
     assert texts(before) == [(1, "Hi"), (2, "Bye")][: len(before)]
     damaged = packed[:10] + b"\xff" * 20
-    assert [type(record) for record in read(damaged)] == [Unreadable]
-    assert "broken gzip data" in read(damaged)[0].reason
+    (only,) = read(damaged)
+    assert isinstance(only, WholeFile) and "broken gzip data" in only.reason
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_value():
@@ -145,6 +145,16 @@ def test_another_kind_of_file_is_one_reason(data):
     (only,) = read(data, "-")
     assert isinstance(only, WholeFile) and only.line == 1
     assert only.reason.startswith("nothing in it is a request; line 1: ") and "[0]" not in only.reason
+
+
+def test_what_is_no_archive_or_cannot_be_unpacked_is_the_whole_file():
+    for data, file in (
+        (b"\x1f\x8b0000", "bad.jsonl.gz"),
+        (b"noise", "run.har"),
+        (b'{"log": {"entries": 5}}', "run.har"),
+    ):
+        (only,) = read(data, file)
+        assert isinstance(only, WholeFile), only
 
 
 def test_faults_of_json_say_each_thing_once():

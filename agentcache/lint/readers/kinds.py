@@ -99,7 +99,7 @@ def open_input(stream: BinaryIO, file: str) -> Iterator[Record | Unreadable]:
     except InputError as error:
         why = str(error)
         if not hopeless or not held:
-            yield Unreadable(file, error.line or latest, why)
+            yield (WholeFile if hopeless else Unreadable)(file, error.line or latest, why)
             return
     else:
         if not hopeless or len(held) < 2:
