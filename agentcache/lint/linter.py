@@ -26,7 +26,7 @@ from agentcache.lint.prompt import SHARED_ROLES, Prompt, PromptMaker
 from agentcache.lint.records import Record, Unreadable
 from agentcache.lint.report import PageShare, Report, RequestFigures
 from agentcache.lint.rules import RULES, ac903_unreadable
-from agentcache.lint.rules.base import NoEdit, Rule
+from agentcache.lint.rules.base import BodyEdit, NoEdit, Rule
 from agentcache.lint.sessions import Session, SessionBook
 from agentcache.lint.share_points import SharePoints
 from agentcache.lint.tallies import Account, Explained, Tallies
@@ -251,6 +251,8 @@ class Linter:
             else:
                 now = self._match(explained.mended).tokens
                 lost = now - reused
+                if isinstance(edit, BodyEdit) and edit.puts_back:
+                    lost -= max(0, len(explained.mended.tokens) - len(explained.prompt.tokens))
                 reused = max(reused, now)
             lost = max(0, min(lost, left))
             left -= lost

@@ -25,6 +25,8 @@ from agentcache.lint.tallies import Explained
 
 _MOST_DEFECTS = 32
 """Defects of one request that are told apart; each costs a rendering."""
+_MOST_SLOTS = 8
+"""Slots of one string that are told apart in one request."""
 _FAMILY = 2
 """Sessions of other requests that begin alike with which a new one is compared."""
 
@@ -81,10 +83,11 @@ class Mender:
                     break  # its edit did not help, and no other rule is to have another name for it
                 if again and (rule.code, cause.place) not in session.accounts:
                     continue
+                edits = [explained.cause for explained in found]
+                cause = _whole_string(cause, edits, parting)
                 mended = self._apply(prompt, cause)
                 if mended is None:
                     continue
-                edits = [explained.cause for explained in found]
                 token = _token_before(parting, found[0].prompt) if edits else parting.token
                 earlier = parting.earlier.record.reference
                 char = _char_before(cause, edits)
@@ -129,13 +132,29 @@ class Mender:
         return replace(mended, first_new=prompt.first_new)
 
 
+def _whole_string(cause: Cause, causes: Sequence[Cause], parting: Parting) -> Cause:
+    """After many edits of one string the rest of what differs in it is mended at once, so that no text is mended for ever."""
+    edit, before, after = cause.edit, parting.before, parting.after
+    if not isinstance(edit, TextEdit) or before is None or after is None or parting.leaf is None:
+        return cause
+    keys = parting.leaf.keys
+    same = sum(isinstance(each.edit, TextEdit) and each.edit.leaf.keys == keys for each in causes)
+    if same < _MOST_SLOTS or edit.leaf.keys != keys:
+        return cause
+    return replace(cause, edit=TextEdit(edit.leaf, 0, len(after), before))
+
+
 def _goes_further(best: Reuse, parting: Parting, last: Prompt | None) -> bool:
     """Whether more of the later request is found elsewhere than in its session's last one, beyond the string in which they
     part: then it goes back to an earlier request, and what was said since is another branch."""
     if best.tokens <= parting.token:
         return False
     alignment = parting.alignment
-    if alignment.at + alignment.gone + alignment.again == len(parting.earlier.digests) < len(parting.later.digests):
+    gone = parting.earlier.messages[alignment.at : alignment.at + alignment.gone]
+    ends = alignment.at + alignment.gone + alignment.again
+    if ends == len(parting.earlier.digests) < len(parting.later.digests) and all(
+        m["role"] in SHARED_ROLES for m in gone
+    ):
         return False  # all that was said last comes again: it goes on from there
     leaf = parting.later_leaf
     end = parting.char if leaf is None else leaf.end
@@ -149,7 +168,10 @@ def _goes_on(last: Prompt | None, parting: Parting, unmended: Parting | None) ->
     """Whether the request says here what its session's last one said, which only without its defects said something else."""
     if last is None or parting.settings_changed or parting.replay:
         return False
-    return unmended is None or unmended.token > parting.token
+    if unmended is None:
+        return True
+    # The request may have been mended before this place: its distance from the end is what stays.
+    return len(parting.later.text) - parting.char > len(unmended.later.text) - unmended.char
 
 
 def _edited(prompt: Prompt, edit: TextEdit) -> Body | None:

@@ -25,7 +25,7 @@ def explain(parting: Parting) -> Cause | None:
     gone = [name for name in before if name not in after]
     return Cause(
         place=("tool set", agent_of(parting.later)),
-        edit=BodyEdit(body, ("tools",)),
+        edit=BodyEdit(body, ("tools",), puts_back=True),
         char=None,
         severity="error" if lists.goes_on else "warning",
         before=listed(before) or "no tools",

@@ -39,7 +39,7 @@ def explain(parting: Parting) -> Cause | None:
     keys: Keys = ("messages", index, "content") if later["messages"][index].get("content") else ("messages", index)
     return Cause(
         place="reasoning left out",
-        edit=BodyEdit(body, keys),
+        edit=BodyEdit(body, keys, puts_back=True),
         char=None,
         severity="warning",
         before=cut(shown),

@@ -43,10 +43,12 @@ class BodyEdit:
 
     Attributes:
         keys: where the change is.
+        puts_back: with text that the later request leaves out: that much of it nobody computed again.
     """
 
     body: Body
     keys: Keys
+    puts_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
