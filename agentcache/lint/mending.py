@@ -150,11 +150,7 @@ def _goes_further(best: Reuse, parting: Parting, last: Prompt | None) -> bool:
     if best.tokens <= parting.token:
         return False
     alignment = parting.alignment
-    gone = parting.earlier.messages[alignment.at : alignment.at + alignment.gone]
-    ends = alignment.at + alignment.gone + alignment.again
-    if ends == len(parting.earlier.digests) < len(parting.later.digests) and all(
-        m["role"] in SHARED_ROLES for m in gone
-    ):
+    if alignment.appends_only and alignment.at == len(parting.earlier.digests) < len(parting.later.digests):
         return False  # all that was said last comes again: it goes on from there
     leaf = parting.later_leaf
     end = parting.char if leaf is None else leaf.end

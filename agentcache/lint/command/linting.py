@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.errors import AgentCacheError
@@ -28,6 +28,9 @@ from agentcache.lint.report import PageShare, Report
 from agentcache.lint.rules import ac903_unreadable
 from agentcache.lint.source_text import decoded
 from agentcache.lint.suppressions import Suppressions
+
+if TYPE_CHECKING:
+    from agentcache.lint.python import ModuleFinder
 
 _HEAD = 256
 """Bytes that tell a script from requests."""
@@ -119,9 +122,12 @@ class _Lint:
         self._linter: Linter | None = None
         self._suppressions = Suppressions(self._choices.config)
         self._texts: list[Finding] = []
+        self._sources: list[str] = []
+        self._modules: ModuleFinder | None = None
         self._linted = Linted(_no_report(self._choices), [])
 
     def run(self, files: Sequence[Input]) -> Linted:
+        self._sources = [each.name for each in files if each.name.endswith(".py")]
         for each in files:
             try:
                 if self._read(each):
@@ -189,10 +195,12 @@ class _Lint:
 
     def _check(self, each: Input, kind: Kind, source: str) -> None:
         if kind is Kind.PYTHON:
-            from agentcache.lint.python import check_python  # whoever lints requests only needs none of it
+            from agentcache.lint.python import ModuleFinder, check_python  # whoever lints requests needs none of it
 
+            if self._modules is None:
+                self._modules = ModuleFinder(self._sources)
             self._suppressions.add_comments(each.name, python_comments(source))
-            self._texts += check_python(source, each.name)
+            self._texts += check_python(source, each.name, self._modules)
         else:
             from agentcache.lint.templates import template_findings
 
