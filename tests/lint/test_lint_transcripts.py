@@ -314,7 +314,10 @@ def test_places_name_the_line_that_says_it():
     assert find(("messages", 1, "content"), 0).path.startswith("line 2: message.content")
     asked = record.body["messages"][3]["content"]
     keys = ("messages", 3, "content") if isinstance(asked, str) else ("messages", 3, "content", 1, "text")
-    assert find(keys, asked.index("Now?") if isinstance(asked, str) else 0)[:2] == ("line 5: message.content[1].text", 0)
+    assert find(keys, asked.index("Now?") if isinstance(asked, str) else 0)[:2] == (
+        "line 5: message.content[1].text",
+        0,
+    )
 
 
 def test_broken_lines_are_named_and_the_rest_is_read():
