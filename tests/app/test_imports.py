@@ -104,7 +104,12 @@ def test_no_two_modules_of_the_linter_wait_for_each_other():
 
 def test_rules_are_found_when_they_are_asked_for():
     """What they stand on imports their package, and would wait for them otherwise."""
-    code = "import sys, agentcache.lint.rules as r; before = [m for m in sys.modules if '.rules.ac' in m]; print(before, len(r.RULES))"
+    code = """
+import sys
+import agentcache.lint.rules as rules
+
+print([name for name in sys.modules if ".rules.ac" in name], len(rules.RULES))
+"""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     before, count = run.stdout.rsplit(maxsplit=1)
     assert before == "[]" and int(count) > 40
