@@ -53,7 +53,9 @@ def check(kitchen: Kitchen, padding: Padding, system: str, tools: Messages) -> N
     assert padding.static_before == static(kitchen, before, tools)
     if padding.text == "":
         assert padding.reason is not None and padding.head == tuple(before) and padding.tokens == 0
-        assert padding.static_before % kitchen.page_size == 0, padding
+        # In pages of a few tokens a single token may be missing that no filler comes to; that is said.
+        none = kitchen.page_size < 16 and padding.reason.startswith("no filler came to exactly")
+        assert none or padding.static_before % kitchen.page_size == 0, padding
         return
     assert padding.reason is None
     assert padding.head == ({"role": "system", "content": system + padding.text},)
