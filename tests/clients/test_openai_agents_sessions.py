@@ -20,7 +20,7 @@ from agents import Agent, ModelSettings, Runner, function_tool
 from agents.memory import Session
 from saying import saying_server
 
-from agentcache_sdk import AsyncClient, Client
+from agentcache_sdk import AsyncClient, CacheWarning, Client
 from agentcache_sdk.openai_agents import CachedSession
 
 THINKING = (
@@ -57,7 +57,7 @@ def test_every_call_of_a_conversation_finds_the_reply_before_it_cached(saying, a
             return session
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", CacheWarning)
         session = asyncio.run(talk())
     rows = session.report().rows
     assert isinstance(session, Session)
@@ -163,7 +163,7 @@ def test_a_run_inside_a_tool_is_not_the_sessions(saying, keyed):
             return session
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", CacheWarning)
         session = asyncio.run(talk())
     assert [item["output"] for item in session.items if "output" in item] == [ANSWER, ANSWER]
     rows = session.report().rows
@@ -244,7 +244,7 @@ def test_what_stands_before_a_mark_is_still_cached_after_a_rollback(saying):
             return session
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", CacheWarning)
         session = asyncio.run(talk())
     report = session.report()
     first, _, third, fourth = report.rows

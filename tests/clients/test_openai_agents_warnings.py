@@ -221,7 +221,7 @@ def test_agents_that_share_a_preamble_and_tools_hand_over_for_nothing(saying, ap
             return rows, again
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", CacheWarning)
         rows, session = asyncio.run(talk())
     assert len(rows) == 6
     assert finds_the_reply_before_it(rows) and not any(row.lost for row in rows)
