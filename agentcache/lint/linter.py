@@ -24,7 +24,7 @@ from agentcache.lint.parting import part
 from agentcache.lint.prefix_index import MAX_TOKENS, PrefixIndex, Reuse
 from agentcache.lint.prompt import SHARED_ROLES, Prompt, PromptMaker
 from agentcache.lint.records import Record, Unreadable
-from agentcache.lint.report import PageShare, Report, RequestFigures
+from agentcache.lint.report import PageShare, Report, RequestFigures, legitimate_losses
 from agentcache.lint.rules import RULES, ac903_unreadable
 from agentcache.lint.rules.base import BodyEdit, NoEdit, Rule
 from agentcache.lint.sessions import Session, SessionBook
@@ -149,10 +149,7 @@ class Linter:
             *self._share_points.findings(self._judges),
             *self._usage.findings(),
         ]
-        legitimate: dict[str, int] = {}
-        for finding in findings:
-            if finding.verdict == "legitimate":
-                legitimate[finding.code] = legitimate.get(finding.code, 0) + (finding.tokens_lost or 0)
+        legitimate = legitimate_losses(findings)
         findings += [ac903_unreadable.report(record) for record in self._unreadable]
         if (more := self._num_unreadable - len(self._unreadable)) and self._unreadable:
             last = self._unreadable[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agentcache.lint.finding import Finding
@@ -61,3 +62,12 @@ class Report:
     @property
     def cached_tokens(self) -> int:
         return self.shares[0].cached_tokens
+
+
+def legitimate_losses(findings: Iterable[Finding]) -> dict[str, int]:
+    """Tokens that legitimate changes cost, by code."""
+    losses: dict[str, int] = {}
+    for finding in findings:
+        if finding.verdict == "legitimate":
+            losses[finding.code] = losses.get(finding.code, 0) + (finding.tokens_lost or 0)
+    return losses

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findings_calls import KEYS, Tenant
 from live import live_server
 from tiny_folder import greedy, write_tiny_folder
 
@@ -34,3 +35,15 @@ def server(tiny):
     """One server with room for everything, shared by a module's tests."""
     with live_server(tiny.folder, page_size=16, num_pages=256) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def keys():
+    """API keys of a server that knows ``KEYS``; the first is the operator's."""
+    return iter(KEYS[1:])
+
+
+@pytest.fixture
+def tenant(server, keys) -> Tenant:
+    """A key whose namespace nobody has used."""
+    return Tenant(server, next(keys))

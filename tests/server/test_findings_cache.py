@@ -19,16 +19,6 @@ def server(tiny):
         yield running
 
 
-@pytest.fixture(scope="module")
-def keys():
-    return iter(KEYS[1:])
-
-
-@pytest.fixture
-def tenant(server, keys) -> Tenant:
-    return Tenant(server, next(keys))
-
-
 def only(reply) -> Finding:
     (found,) = findings(reply)
     return Finding.model_validate(found)

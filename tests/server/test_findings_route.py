@@ -17,16 +17,6 @@ def server(tiny):
         yield running
 
 
-@pytest.fixture(scope="module")
-def keys():
-    return iter(KEYS[1:])
-
-
-@pytest.fixture
-def tenant(server, keys) -> Tenant:
-    return Tenant(server, next(keys))
-
-
 def asked(tenant: Tenant, **query: Any) -> dict[str, Any]:
     headers = {"authorization": f"Bearer {tenant.key}"}
     reply = tenant.server.http.get("/v1/findings", params=query, headers=headers)

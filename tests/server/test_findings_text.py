@@ -36,16 +36,6 @@ def server(tiny):
         yield running
 
 
-@pytest.fixture(scope="module")
-def keys():
-    return iter(KEYS[1:])
-
-
-@pytest.fixture
-def tenant(server, keys) -> Tenant:
-    return Tenant(server, next(keys))
-
-
 def test_names_are_those_of_the_linter_and_of_the_client():
     assert {code: CODES[code].name for code in NAMES} == dict(NAMES)
     assert all(NAMES[rule.code] == rule.name for rule in LINT_RULES if rule.code in NAMES)

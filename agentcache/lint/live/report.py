@@ -9,7 +9,7 @@ from agentcache.lint.finding import Finding
 from agentcache.lint.live.merging import merged
 from agentcache.lint.live.runtime import held_elsewhere, told
 from agentcache.lint.live.server import Answer, fetch
-from agentcache.lint.report import PageShare, Report
+from agentcache.lint.report import PageShare, Report, legitimate_losses
 
 _LIMIT = 512
 _ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -72,9 +72,6 @@ def report_on(answer: Answer, url: str) -> LiveReport:
     if (elsewhere := held_elsewhere(answer, url)) is not None:
         found.append(elsewhere)
     found.sort(key=lambda finding: (_ORDER[finding.severity], -(finding.tokens_lost or 0), finding.code))
-    legitimate: dict[str, int] = {}
-    for finding in (finding for row in answer.data for finding in row.findings if finding.verdict == "legitimate"):
-        legitimate[finding.code] = legitimate.get(finding.code, 0) + (finding.tokens_lost or 0)
     cache = answer.cache
     return LiveReport(
         findings=tuple(found),
@@ -86,5 +83,5 @@ def report_on(answer: Answer, url: str) -> LiveReport:
         page_size=cache.page_size,
         pages={name: getattr(cache, name) for name in ("total", "free", "live", "cached", "pinned")},
         misses=dict(answer.misses),
-        legitimate=legitimate,
+        legitimate=legitimate_losses(finding for row in answer.data for finding in row.findings),
     )
