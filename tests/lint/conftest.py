@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from clean_traffic import TEMPLATE
+from lint_commands import CLEAN, CLOCK
 from lint_workloads import write_jsonl, write_lint_tokenizer
 
 from agentcache.lint.cli import main
@@ -42,3 +43,17 @@ def lint(tokenizer_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         return code, json.loads(capsys.readouterr().out)
 
     return run
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    written = {
+        "clean": write_jsonl(tmp_path / "clean.jsonl", CLEAN),
+        "clock": write_jsonl(tmp_path / "clock.jsonl", CLOCK),
+        "single": write_jsonl(tmp_path / "single.jsonl", CLEAN[:1]),
+        "empty": write_jsonl(tmp_path / "empty.jsonl", []),
+        "broken": tmp_path / "broken.jsonl",
+    }
+    lines = [json.dumps(body) for body in CLEAN[:2]]
+    written["broken"].write_text("\n".join([*lines, '{"messages": [', json.dumps(CLEAN[2])]) + "\n", "utf-8")
+    return {name: str(file) for name, file in written.items()}

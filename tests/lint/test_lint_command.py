@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -15,38 +13,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from lint_commands import CLEAN, CLOCK, command, run_main
 from lint_workloads import INSTRUCTIONS, STAMPS, chat, write_jsonl
 from rich.console import Console
 
-from agentcache.lint.cli import main
 from agentcache.lint.command.progress import Meter
-from agentcache.lint.finding import Finding, Location
-from agentcache.lint.live.report import LiveReport
+from agentcache.lint.finding import Finding
 from agentcache.lint.outputs import rule_pages
 from agentcache.lint.rules import RULES, select_rules
-
-CLEAN = chat(lambda turn: INSTRUCTIONS)
-CLOCK = chat(lambda turn: f"It is {STAMPS['second'][turn]}. {INSTRUCTIONS}")
-
-
-def command(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-    run = [sys.executable, "-m", "agentcache", "lint", *arguments]
-    return subprocess.run(run, input=stdin, capture_output=True, timeout=120, check=False, env=environment)
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, str]:
-    written = {
-        "clean": write_jsonl(tmp_path / "clean.jsonl", CLEAN),
-        "clock": write_jsonl(tmp_path / "clock.jsonl", CLOCK),
-        "single": write_jsonl(tmp_path / "single.jsonl", CLEAN[:1]),
-        "empty": write_jsonl(tmp_path / "empty.jsonl", []),
-        "broken": tmp_path / "broken.jsonl",
-    }
-    lines = [json.dumps(body) for body in CLEAN[:2]]
-    written["broken"].write_text("\n".join([*lines, '{"messages": [', json.dumps(CLEAN[2])]) + "\n", "utf-8")
-    return {name: str(file) for name, file in written.items()}
 
 
 @pytest.mark.parametrize(("name", "code"), [("clean", 0), ("empty", 0), ("clock", 1), ("broken", 2)])
@@ -142,13 +116,6 @@ def test_linting_imports_neither_torch_nor_transformers(files, tokenizer_folder)
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr.decode()
-
-
-def run_main(capsys, *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.mark.parametrize(
@@ -422,187 +389,6 @@ def test_how_far_a_long_run_is(monkeypatch):
     first = log.getvalue().splitlines()[0]
     assert re.fullmatch(r"[\d,]+ bytes read, \d requests, \d+/s", first)
     assert len(log.getvalue().splitlines()) <= 3
-
-
-# -- what can go wrong around it ---------------------------------------------------------------------------------------
-
-
-def test_a_reader_that_has_seen_enough_changes_no_exit_code(files, tokenizer_folder):
-    run = f"{sys.executable} -m agentcache lint {files['clock']} --tokenizer {tokenizer_folder} | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", run], capture_output=True, timeout=120, check=False)
-    assert (done.stdout, done.stderr) == (b"1\n", b"")
-
-
-@pytest.mark.parametrize("flags", [(), ("--output-file", "/dev/full")])
-def test_a_full_disk_is_an_error_in_one_line(files, tokenizer_folder, flags):
-    run = [sys.executable, "-m", "agentcache", "lint", files["clock"], "--tokenizer", str(tokenizer_folder), *flags]
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1 and b"No space left" in done.stderr
-
-
-@pytest.mark.parametrize("flag", ["--output-file", "--write-baseline"])
-def test_standard_output_can_be_named_when_it_is_a_file_that_others_write_to(tmp_path, files, tokenizer_folder, flag):
-    out = tmp_path / "out.txt"
-    run = f"{sys.executable} -m agentcache lint {files['clock']} --tokenizer {tokenizer_folder} -q {flag} /dev/stdout"
-    done = subprocess.run(
-        ["bash", "-c", f"(echo first; {run}; echo last) > {out}"], capture_output=True, timeout=120, check=False
-    )
-    lines = out.read_text("utf-8").splitlines()
-    assert (done.stderr, lines[0], lines[-1]) == (b"", "first", "last")
-    assert any("AC101" in line for line in lines)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("out")) == ["out.txt"]
-
-
-def test_an_interrupt_is_one_line_and_130(tmp_path, tokenizer_folder):
-    pipe = tmp_path / "requests.jsonl"
-    os.mkfifo(pipe)
-    run = [sys.executable, "-m", "agentcache", "lint", str(pipe), "--tokenizer", str(tokenizer_folder)]
-    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process, pipe.open("wb"):
-        process.send_signal(signal.SIGINT)  # the pipe could be opened, so it is being read
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
-
-
-def test_a_fault_of_the_linter_is_2_in_one_line(capsys, monkeypatch, files, tokenizer_folder):
-    def broken(*_):
-        raise IndexError("index\nout of range")
-
-    monkeypatch.setattr("agentcache.lint.command.run.write", broken)
-    flags = (files["clock"], "--tokenizer", str(tokenizer_folder))
-    code, out, err = run_main(capsys, *flags)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert err.startswith("error: this is a fault of the linter: IndexError: index") and "--traceback" in err
-    code, out, err = run_main(capsys, *flags, "--traceback")
-    assert (code, out, "in broken" in err) == (2, "", True)
-
-
-def test_an_interrupt_while_the_linter_is_imported_is_told_like_any_other(files):
-    program = (
-        "import sys\nfrom agentcache.cli import main\n"
-        "class Interrupted:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.startswith('agentcache.lint.command'):\n"
-        "            raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Interrupted())\n"
-        f"sys.exit(main(['lint', {files['clock']!r}]))\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
-    assert (run.returncode, run.stdout, run.stderr) == (130, b"", b"interrupted\n")
-
-
-def test_the_module_of_the_command_line_can_be_run():
-    run = [sys.executable, "-m", "agentcache.cli", "lint", "rule", "AC101"]
-    done = subprocess.run(run, capture_output=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout[:5]) == (0, b"AC101")
-
-
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
-def test_closed_streams_are_no_traceback(tokenizer_folder, tmp_path, closed):
-    run = f"{sys.executable} -m agentcache lint - --tokenizer {tokenizer_folder} </dev/null 2>{tmp_path}/err {closed}"
-    done = subprocess.run(["bash", "-c", run], capture_output=True, timeout=120, check=False)
-    assert done.returncode == (0 if closed == "2>&-" else 2)
-    assert b"Traceback" not in done.stdout + done.stderr + (tmp_path / "err").read_bytes()
-
-
-@pytest.mark.parametrize("arguments", [("rule", "--output-format", "markdown"), ("FILE",)])
-def test_a_terminal_without_unicode_gets_escapes(files, tokenizer_folder, arguments):
-    arguments = tuple(files["clock"] if word == "FILE" else word for word in arguments)
-    flags = ("--tokenizer", str(tokenizer_folder)) if arguments[0] != "rule" else ()
-    run = [sys.executable, "-m", "agentcache", "lint", *arguments, *flags]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(run, capture_output=True, timeout=120, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (1 if flags else 0, b"")
-    done.stdout.decode("ascii")
-
-
-@pytest.mark.parametrize("style", ["full", "concise", "json", "jsonl", "sarif", "github", "junit"])
-def test_names_of_files_can_be_odd(capsys, tmp_path, tokenizer_folder, style):
-    for name in ("a\x1b[2J.jsonl", "ü.jsonl", "a b.jsonl", "\udcff.jsonl"):
-        file = write_jsonl(tmp_path / name, CLOCK)
-        code, out, err = run_main(capsys, str(file), "--tokenizer", str(tokenizer_folder), "--output-format", style)
-        assert (code, err) == (1, "")
-        assert "\x1b" not in out and "AC101" in out
-        out.encode("utf-8")
-
-
-# -- a running server -------------------------------------------------------------------------------------------------
-
-
-def finding_of_a_server(code: str, verdict: str = "waste") -> Finding:
-    where = Location(file="http://127.0.0.1:8100", record=7, path="messages[0].content")
-    return Finding(
-        code=code, name="n", severity="warning", verdict=verdict, location=where, tokens_lost=40, message="m"
-    )
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """What ``--live`` asks for, while a server answers with two findings."""
-    calls = []
-
-    def answer(url, key):
-        calls.append((url, key))
-        found = (finding_of_a_server("AC801", "unavoidable"), finding_of_a_server("AC103"))
-        pages = {"total": 10, "free": 4, "live": 2, "cached": 3, "pinned": 1}
-        return LiveReport(found, 5, 2, 1, 900, 400, 16, pages, {}, {})
-
-    monkeypatch.setattr("agentcache.lint.command.server.live_findings", answer)
-    monkeypatch.delenv("AGENTCACHE_API_KEY", raising=False)
-    return calls
-
-
-def test_a_servers_findings_are_sieved_like_those_of_files(capsys, asked):
-    flags = ("--live", "http://127.0.0.1:8100", "--output-format", "json")
-    code, out, _ = run_main(capsys, *flags)
-    assert (code, [finding["code"] for finding in json.loads(out)]) == (1, ["AC801", "AC103"])
-    code, out, _ = run_main(capsys, *flags, "--select", "AC8")
-    assert (code, [finding["code"] for finding in json.loads(out)]) == (1, ["AC801"])
-    assert run_main(capsys, *flags, "--min-tokens-lost", "41")[:2] == (0, "[]\n")
-    assert run_main(capsys, *flags, "--exit-zero")[0] == 0
-    _, out, err = run_main(capsys, *flags[:2], "--statistics")
-    assert "2 findings in 5 requests of 1 session" in out and "10 total, 4 free" in err
-
-
-def test_a_server_is_no_file_and_its_sessions_may_have_no_names(capsys, asked, monkeypatch):
-    flags = ("--live", "http://127.0.0.1:8100")
-    _, out, _ = run_main(capsys, *flags, "--output-format", "github")
-    assert (
-        out.splitlines()[0]
-        == "::warning title=agentcache AC801 n::http://127.0.0.1:8100: messages[0].content: m [40 tokens lost]"
-    )
-    pages = dict.fromkeys(("total", "free", "live", "cached", "pinned"), 1)
-    nameless = LiveReport((finding_of_a_server("AC103"),), 5, 2, 0, 900, 400, 16, pages, {}, {})
-    monkeypatch.setattr("agentcache.lint.command.server.live_findings", lambda url, key: nameless)
-    _, out, _ = run_main(capsys, *flags, "--statistics")
-    assert "1 finding in 5 requests" in out and "5 requests, 900 prompt tokens" in out and "session" not in out
-
-
-@pytest.mark.parametrize("flags", [("--page-size", "8"), ("--tokenizer", "x"), ("--template", "x"), ("--exclude", "x")])
-def test_what_is_about_files_is_not_asked_of_a_server(capsys, asked, flags):
-    code, _, err = run_main(capsys, "--live", "http://127.0.0.1:8100", *flags)
-    assert (code, f"got {flags[0]} beside it" in err, asked) == (2, True, [])
-
-
-def test_the_key_of_a_server_comes_from_the_flag_or_the_environment(capsys, monkeypatch, asked):
-    flags = ("--live", "http://127.0.0.1:8100")
-    run_main(capsys, *flags)
-    monkeypatch.setenv("AGENTCACHE_API_KEY", "of the environment")
-    run_main(capsys, *flags)
-    run_main(capsys, *flags, "--api-key", "of the flag")
-    assert [key for _, key in asked] == [None, "of the environment", "of the flag"]
-
-
-@pytest.mark.parametrize("flags", [("a.jsonl",), ("--fix",), ("--diff",), ("--write-baseline", "b.json")])
-def test_a_server_is_asked_alone(capsys, asked, flags):
-    code, _, err = run_main(capsys, "--live", "http://127.0.0.1:8100", *flags)
-    assert (code, "--live asks a server and reads no files" in err, asked) == (2, True, [])
-
-
-def test_a_server_that_is_not_there_is_an_error(capsys):
-    code, _, err = run_main(capsys, "--live", "http://127.0.0.1:9")
-    assert (code, err.startswith("error: ")) == (2, True)
 
 
 # -- hooks ------------------------------------------------------------------------------------------------------------
