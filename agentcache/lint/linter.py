@@ -257,7 +257,8 @@ class Linter:
                 continue
             self._tallies.confirm(explained, prompt, session, lost)
             session.accounts.add(explained.account)
-            if lost or not explained.rule.code.startswith("AC6"):  # who is asked for by right shares nothing by right
+            elsewhere = explained.mended.tokens.root != explained.prompt.tokens.root
+            if lost or not elsewhere:  # what is asked of another model by right shares nothing by right
                 session.blamed = explained.account
             if self._repairs is not None:
                 self._repairs.note(explained, lost)

@@ -58,8 +58,11 @@ def _help(record: Unreadable) -> str:
 RULE = Rule(
     code="AC903",
     name="unreadable-record",
-    what="A record of the file is not valid JSON, no request to a model, or a request that the chat template refuses.",
-    why="The record is left out, so what would be compared with it is not, and the figures of the others may be too low.",
+    what=(
+        "A record of the file is not valid JSON, no request to a model, or a request that the chat template refuses; or a whole "
+        "file (a source, a template, a prompt) cannot be read."
+    ),
+    why="It is left out, so what would be compared with it is not, and the figures of the others may be too low.",
     bad='{"messages": [{"role": "user", "content": "Hi"',
     good='{"messages": [{"role": "user", "content": "Hi"}]}',
     fix_safety="Nothing to fix in the prompt: mend the file, or the program that wrote it.",
