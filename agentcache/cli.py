@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from agentcache import __version__
 from agentcache.errors import AgentCacheError, SettingsError
-from agentcache.settings import DEFAULT_ONLY, REPEATED, SIZES, Settings, default_home, load_settings, size_text
+from agentcache.settings import REPEATED, SIZES, Settings, default_home, load_settings, size_text
 from agentcache.startup import calm_openmp, serving_packages, shown
 
 _GROUPS: dict[str, tuple[str, ...]] = {
@@ -34,7 +34,17 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "preempt",
         "batch_invariant",
     ),
-    "tiers": ("host_pages", "disk_dir", "disk_size", "store", "kv_events", "public_prefix"),
+    "tiers": ("host_pages", "disk_dir", "disk_size", "public_prefix"),
+    "neighbours": (
+        "store",
+        "store_optional",
+        "store_sessions",
+        "store_timeout_s",
+        "replica",
+        "kv_events",
+        "kv_events_topic",
+        "kv_events_replay",
+    ),
     "http": (
         "host",
         "port",
@@ -132,8 +142,6 @@ def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
 def _help(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     notes = [] if default is None else [f"default: {size_text(default) if name in SIZES else default}"]
-    if name in DEFAULT_ONLY:
-        notes.append("not served yet" if default is None else "no other is served yet")
     return f"{field.description} ({'; '.join(notes)})" if notes else str(field.description)
 
 

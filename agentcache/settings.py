@@ -19,17 +19,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from agentcache.errors import SettingsError
+from agentcache.replica_ids import NAME
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-DEFAULT_ONLY = (
-    "store",
-    "kv_events",
-)
-"""Settings that this version serves with their default alone; another value is refused at start, never ignored."""
 
 REPEATED = ("model_names", "api_keys", "admin_keys", "cors_origins")
 """Settings of several values; the flag is the singular, and may be given again."""
@@ -38,6 +33,7 @@ SIZES = ("kv_memory", "max_body", "disk_size")
 """Settings in bytes, which may be given with a unit."""
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9.\-\[\]:]+(?<!/)")
+_STORES = ("redis", "rediss", "unix", "file")
 _DEFAULT_CONFIG = Path("agentcache.toml")
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _WRITTEN = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1))
@@ -129,8 +125,28 @@ class Settings(BaseModel):
     host_pages: int = Field(0, ge=0, description="pages of the host tier")
     disk_dir: Path | None = Field(None, description="folder of the disk tier: prompts stay warm across restarts")
     disk_size: int = Field(8 * 2**30, ge=2**20, description="bytes that the disk tier may take, such as 8GiB")
-    store: str | None = Field(None, description="URL of a shared page store")
-    kv_events: str | None = Field(None, description="endpoint that page events are published to")
+    store: str | None = Field(
+        None, description="page store that servers share, such as redis://127.0.0.1:6379/0 or file:///mnt/pages"
+    )
+    store_optional: bool = Field(
+        False, description="serve although the store or the events endpoint cannot be reached; /health says so"
+    )
+    store_sessions: bool = Field(
+        True, description="keep sessions in the store too, so that another server can go on with them"
+    )
+    store_timeout_s: float = Field(
+        2.0, gt=0, le=60, description="seconds that a request waits for the store at most; mostly far less is allowed"
+    )
+    replica: str | None = Field(
+        None, description="name of this server among others (a-z, 0-9); ids that it gives out end with it"
+    )
+    kv_events: str | None = Field(
+        None, description="endpoint for page events in vLLM's format, such as tcp://*:5557 (bound) or tcp://router:5557"
+    )
+    kv_events_topic: str = Field("", description="topic that page events are published under")
+    kv_events_replay: str | None = Field(
+        None, description="endpoint that answers with page events of late, such as tcp://*:5558"
+    )
     public_prefix: Path | None = Field(None, description="file whose pages every key may share")
 
     # HTTP
@@ -200,6 +216,22 @@ class Settings(BaseModel):
             )
         return value
 
+    @field_validator("store")
+    @classmethod
+    def _known_store(cls, value: str | None) -> str | None:
+        scheme, separator, rest = (value or "").partition("://")
+        if value is not None and (scheme not in _STORES or not separator or not rest):
+            shown = re.sub(r"//[^@/]*@", "//***@", value)
+            raise ValueError(f"got {shown!r}, expected a URL that begins with {', '.join(_STORES)} and ://")
+        return value
+
+    @field_validator("replica")
+    @classmethod
+    def _replica_name(cls, value: str | None) -> str | None:
+        if value is not None and not NAME.fullmatch(value):
+            raise ValueError(f"got {value!r}, expected 1 to 32 of the characters a-z and 0-9")
+        return value
+
     @field_validator("trace")
     @classmethod
     def _file_to_write(cls, value: Path | None) -> Path | None:
@@ -237,12 +269,10 @@ class Settings(BaseModel):
                 f"--prefill-chunk {self.prefill_chunk} is smaller than --page-size {self.page_size}: "
                 "a step must be able to fill a page"
             )
-        for name in DEFAULT_ONLY:
-            value, served = getattr(self, name), Settings.model_fields[name].default
-            if value != served:
-                flag = "--" + name.replace("_", "-")
-                expected = "nothing" if served is None else served
-                raise ValueError(f"{flag} {value} is not served by this version (it serves {expected})")
+        if self.kv_events is None and self.kv_events_replay is not None:
+            raise ValueError(
+                f"--kv-events-replay {self.kv_events_replay} without --kv-events: there are no events to answer with"
+            )
         return self
 
     def _check_weights(self) -> None:
