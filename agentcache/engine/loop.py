@@ -29,6 +29,7 @@ from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.tokenizer import Tokenizer
 from agentcache.engine.bounds import Bounds, check_request
 from agentcache.engine.core import EngineCore
+from agentcache.engine.neighbours import Neighbour
 from agentcache.engine.spelling import Spelling
 from agentcache.engine.stats import EngineStats
 from agentcache.engine.streams import OutputStream
@@ -50,6 +51,9 @@ _CHECK_AFTER_S = 2.0
 
 _SAVE_S = 2.5
 """How long the disk tier may take to write what it owes when the engine stops."""
+
+_PART_S = 0.2
+"""How long each neighbour may take to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class AsyncEngine:
         self.tokenizer = tokenizer
         self.renderer = renderer
         self.root_base = root_base
+        self.neighbours: list[Neighbour] = []
+        """What it works with outside this process.  Filled before ``start``."""
         self._public = public or PublicPrefixes(namespace_root(*root_base, "public"), core.manager.page_size)
         self._core = core
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -379,6 +385,14 @@ class AsyncEngine:
             finally:
                 self._deliver()
             self._core.save(_SAVE_S)
+            self._part()
+
+    def _part(self) -> None:
+        for neighbour in self.neighbours:
+            try:
+                neighbour.close(_PART_S)
+            except Exception:
+                logger.exception("%s was not closed well", neighbour.name)
 
     def _take_in(self, *, wait: float | None) -> None:
         """Make the calls that came in; wait for one ``wait`` seconds, or for ever when that is ``None``."""

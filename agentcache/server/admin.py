@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from agentcache import __version__
+from agentcache.engine.neighbours import Neighbour
 from agentcache.server.bodies import ClockBody, FaultBody, check
 from agentcache.server.cache_tree import runs_of
 from agentcache.server.context import Context
@@ -18,19 +20,34 @@ from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.openapi import json_request
 
 
+def health_body(healthy: bool, reason: str, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
+    """What ``/health`` says of an engine and of what it works with; of an engine alone, its status alone."""
+    red = {} if healthy else {"reason": reason}
+    troubles = {neighbour.name: neighbour.trouble() for neighbour in neighbours}
+    if not troubles:
+        return {"status": "ok" if healthy else "unavailable", **red}
+    components: dict[str, dict[str, str]] = {"engine": {"status": "ok" if healthy else "unavailable", **red}}
+    for name, trouble in troubles.items():
+        components[name] = {"status": "ok"} if trouble is None else {"status": "unavailable", "reason": trouble}
+    status = "unavailable" if not healthy else "degraded" if any(troubles.values()) else "ok"
+    return {"status": status, **red, "components": components}
+
+
 def open_router(context: Context) -> APIRouter:
     """Routes that need no key: load balancers ask them."""
     router = APIRouter(tags=["server"])
 
     @router.get("/health", summary="Whether requests are served")
     async def health() -> JSONResponse:
-        """200 once the model is loaded and the engine runs; 503 otherwise, and while the server shuts down."""
+        """200 once the model is loaded and the engine runs; 503 otherwise, and while the server shuts down.
+
+        Where a store or an events endpoint is configured, `components` says how each of them is. While only one of those is in
+        trouble, requests are served, and the status is `degraded`.
+        """
         healthy, reason = context.engine.healthy()
         if context.lifecycle.closing:
             healthy, reason = False, "shutting down"
-        return JSONResponse(
-            {"status": "ok"} if healthy else {"status": "unavailable", "reason": reason}, 200 if healthy else 503
-        )
+        return JSONResponse(health_body(healthy, reason, context.engine.neighbours), 200 if healthy else 503)
 
     @router.get("/version", summary="Version of the server")
     async def version() -> dict[str, str]:

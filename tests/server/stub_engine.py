@@ -116,6 +116,7 @@ class StubEngine:
     roots: list[bytes] = field(default_factory=list)
     ready: bool = False
     tasks: set[asyncio.Task] = field(default_factory=set)
+    neighbours: list = field(default_factory=list)
 
     def start(self):
         self.ready = True
