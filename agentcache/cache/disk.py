@@ -26,6 +26,7 @@ from pathlib import Path
 
 from xxhash import xxh3_128_hexdigest
 
+from agentcache.cache.residency import Listener, PageArrived, PageLeft
 from agentcache.cache.tiers import StoredPage, TierStats
 from agentcache.errors import SettingsError
 from agentcache.faults import Faults
@@ -57,6 +58,7 @@ class DiskTier:
     def __init__(self, folder: Path, capacity: int, fingerprint: str, faults: Faults | None = None) -> None:
         self.folder = folder
         self.capacity = capacity
+        self.listener: Listener | None = None
         self.counts: Counter[str] = Counter()
         """``written``, ``read``, ``dropped`` (the writer fell behind), ``failed`` (to write), ``rejected`` (bad files)."""
         self._fingerprint = fingerprint
@@ -88,6 +90,11 @@ class DiskTier:
         with self._lock:
             if key in self._sizes:
                 self._sizes.move_to_end(key)
+
+    def seen(self, page: PageArrived) -> None:
+        with self._lock:
+            if self.listener is not None and page.key in self._sizes:
+                self.listener(page._replace(tier=self.name))
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -135,7 +142,10 @@ class DiskTier:
 
     def _forget(self, key: bytes) -> None:
         with self._lock:
-            self._bytes -= self._sizes.pop(key, 0)
+            size = self._sizes.pop(key, 0)
+            self._bytes -= size
+            if size and self.listener is not None:
+                self.listener(PageLeft(key, self.name))
         with contextlib.suppress(OSError):
             self._path(key).unlink()
 
@@ -191,6 +201,8 @@ class DiskTier:
             if size:
                 self._sizes[page.key] = size
                 self._bytes += size
+                if self.listener is not None and page.root:
+                    self.listener(page.arrived(self.name))
         self._shrink()
 
     def _write(self, page: StoredPage) -> int:

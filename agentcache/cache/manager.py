@@ -26,6 +26,7 @@ from agentcache.cache.pages import PageCopy, PageLoad, PagePool
 from agentcache.cache.pins import Pin, Pins
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree, common_tokens
 from agentcache.cache.publishing import Publisher
+from agentcache.cache.residency import DEVICE, AllLeft, Residency
 from agentcache.cache.tiers import FoundPage, LowerTiers
 from agentcache.cache.tokens import PagedTokens, Trail
 from agentcache.errors import InvariantError
@@ -89,6 +90,7 @@ class CacheManager:
         self.lower = lower
         self.quota = quota
         self.public_root = public_root
+        self._residency: Residency | None = None
         self._pin_budget = num_pages // 2 if pin_budget is None else pin_budget
         self.reset()
 
@@ -100,6 +102,17 @@ class CacheManager:
         self.pins = Pins(self.tree, self._pin_budget, self.events)
         self._in_flight = InFlight()
         self._publisher = Publisher(self.tree, self.pool, self.events)
+        if self._residency is not None:
+            self.tree.listener = self._residency
+            self._residency(AllLeft(DEVICE))
+
+    def watched(self) -> Residency:
+        """Who is told of pages that come and go (``residency.watch_residency``); until it is first asked for, nobody."""
+        if self._residency is None:
+            self._residency = self.tree.listener = Residency()
+            for tier in self.lower.tiers if self.lower is not None else ():
+                tier.listener = self._residency
+        return self._residency
 
     # -- room -----------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from operator import attrgetter
 from agentcache.cache.chains import Chain
 from agentcache.cache.eviction import EvictionClass, EvictionQueue
 from agentcache.cache.hashing import TOKEN_BYTES, page_key
+from agentcache.cache.residency import DEVICE, Listener, PageLeft, arrived
 from agentcache.cache.tokens import PagedTokens
 
 _BY_TOKENS = attrgetter("tokens")
@@ -205,6 +206,7 @@ class PrefixTree:
         self._evicted: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()
         self.flushed_at = -1
         """The clock when everything was last dropped by order, rather than to make room."""
+        self.listener: Listener | None = None
         self._remember = remember
         self._serials = counting()
 
@@ -436,6 +438,8 @@ class PrefixTree:
         self._evicted.pop(key, None)
         children = parent.children
         children.insert(bisect_left(children, tokens, key=_BY_TOKENS), node)
+        if self.listener is not None and not node.tail:
+            self.listener(arrived(node))
         return node
 
     def covers(self, parent: Node, tokens: bytes) -> bool:
@@ -477,6 +481,8 @@ class PrefixTree:
         assert parent is not None  # roots are never queued
         left = node.eviction_class
         del self._nodes[node.key]
+        if self.listener is not None and not node.tail:
+            self.listener(PageLeft(node.key, DEVICE))
         self.sizes[node.chain.space] -= 1
         if not self.sizes[node.chain.space]:
             del self.sizes[node.chain.space]

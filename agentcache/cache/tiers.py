@@ -17,13 +17,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from agentcache.cache.eviction import EvictionClass
 from agentcache.cache.hashing import pack_tokens, page_key
 from agentcache.cache.prefix_tree import Node, PrefixTree
+from agentcache.cache.residency import Listener, PageArrived, PageLeft, found_at, lineage
 from agentcache.cache.tokens import PagedTokens
 from agentcache.faults import Faults
 
@@ -59,6 +60,13 @@ class StoredPage(NamedTuple):
     whole: Callable[[], None] = _at_once
     """Returns once all of ``data`` has arrived.  Whoever reads the bytes calls it, on any thread; whoever gives them back to
     the device need not, since a device keeps its copies in order."""
+    before: bytes = b""
+    root: bytes = b""
+    """What ``residency.PageArrived`` says of it as ``parent`` and ``root``; empty where nobody is told of it: it is only partly
+    filled, or comes back from a tier."""
+
+    def arrived(self, tier: str) -> PageArrived:
+        return PageArrived(self.key, self.before, self.root, self.tokens, tier)
 
 
 class TierStats(NamedTuple):
@@ -77,6 +85,8 @@ class Tier(Protocol):
 
     name: str
     durable: bool
+    listener: Listener | None
+    """Whom it tells of whole pages that come and go (``residency``)."""
 
     def put(self, page: StoredPage) -> None:
         """Take a page in, or only note that it was wanted again when it is there."""
@@ -90,6 +100,10 @@ class Tier(Protocol):
 
     def touch(self, key: bytes) -> None:
         """The page was used."""
+        ...
+
+    def seen(self, page: PageArrived) -> None:
+        """A page was found, here or elsewhere; a tier that has it but did not know what it holds tells of it now."""
         ...
 
     def catch_up(self, deadline: float) -> bool:
@@ -111,6 +125,7 @@ class HostTier:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
+        self.listener: Listener | None = None
         self._pages: OrderedDict[bytes, StoredPage] = OrderedDict()
 
     def __len__(self) -> int:
@@ -122,8 +137,12 @@ class HostTier:
     def put(self, page: StoredPage) -> None:
         self._pages[page.key] = page
         self._pages.move_to_end(page.key)
+        if self.listener is not None and page.root:
+            self.listener(page.arrived(self.name))
         if len(self._pages) > self.capacity:
-            self._pages.popitem(last=False)
+            key, oldest = self._pages.popitem(last=False)
+            if self.listener is not None and oldest.root:
+                self.listener(PageLeft(key, self.name))
 
     def get(self, key: bytes, parent: bytes, tokens: bytes) -> StoredPage | None:
         page = self._pages.get(key)
@@ -132,6 +151,13 @@ class HostTier:
     def touch(self, key: bytes) -> None:
         if key in self._pages:
             self._pages.move_to_end(key)
+
+    def seen(self, page: PageArrived) -> None:
+        """It told of each when it came."""
+
+    def residents(self) -> Iterator[PageArrived]:
+        """Whole pages, in the order in which they would leave."""
+        return (page.arrived(self.name) for page in self._pages.values() if page.root)
 
     def catch_up(self, deadline: float) -> bool:
         return True
@@ -189,7 +215,8 @@ class LowerTiers:
                 self._faults.trip("host_copy")
                 data = self._io.read_page(node.page)
                 whole = self._when_read() if self._when_read is not None else _at_once
-                page = StoredPage(node.key, node.parent.key, node.tokens, data, whole)
+                told = () if node.tail else lineage(node)
+                page = StoredPage(node.key, node.parent.key, node.tokens, data, whole, *told)
             except Exception:
                 logger.exception("page %d was not copied to the tiers below", node.page)
                 return
@@ -258,7 +285,22 @@ class LowerTiers:
         for entry in reversed(found):
             for tier in self.tiers:
                 tier.touch(entry.page.key)
+        self._tell_of(tokens, range(start, start + len(found)))
         return found
+
+    def _tell_of(self, tokens: PagedTokens, pages: range) -> None:
+        """Pages that an earlier run left are told when they are found: until then only their files know what they hold."""
+        listening = [tier for tier in self.tiers if tier.listener is not None]
+        for index in pages if listening else ():
+            page = found_at(tokens, index)
+            for tier in listening:
+                tier.seen(page)
+
+    def residents(self) -> Iterator[PageArrived]:
+        """Whole pages whose tokens are known, which is so in host memory."""
+        for tier in self.tiers:
+            if isinstance(tier, HostTier):
+                yield from tier.residents()
 
     def _first(self, key: bytes, parent: bytes, tokens: bytes) -> FoundPage | None:
         for tier in self.tiers:
