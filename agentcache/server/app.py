@@ -56,7 +56,8 @@ class _App(FastAPI):
         self._context = context
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestIds(ExchangeWatch(super().build_middleware_stack(), self._context.exchanges))
+        watched = ExchangeWatch(super().build_middleware_stack(), self._context.exchanges)
+        return RequestIds(watched, self._context.settings.replica)
 
 
 def run_server(engine: AsyncEngine, settings: Settings, bound: socket.socket | None = None) -> int:

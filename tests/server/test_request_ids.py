@@ -55,6 +55,17 @@ def test_errors_carry_it_too(stub, monkeypatch):
         assert reply.headers.get_list("x-request-id") == reply.headers.get_list("request-id") == ["mine"]
 
 
+def test_a_server_with_a_name_among_others_says_it_and_one_that_stands_alone_says_nothing(stub):
+    with live_engine(StubEngine(), Settings(model="stub", replica="r7")) as replica:
+        answers = [
+            replica.http.get("/health"),
+            replica.http.get("/no/such/path"),
+            replica.http.post("/v1/completions", json=BODY),
+        ]
+        assert [answer.headers.get("x-agentcache-replica") for answer in answers] == ["r7"] * 3
+    assert "x-agentcache-replica" not in stub.http.get("/health").headers
+
+
 def test_events_of_a_stream_pass_one_by_one(stub, monkeypatch):
     """The first is read while the engine still generates."""
     monkeypatch.setattr(stub.engine.script, "interval", 0.05)

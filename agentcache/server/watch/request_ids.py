@@ -1,4 +1,4 @@
-"""Every answer carries an id, the client's own where it sent a usable one."""
+"""Every answer carries an id, the client's own where it sent a usable one, and the name of the replica that gave it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = ("x-request-id", "request-id")
 """Both are sent: OpenAI's clients read the first, Anthropic's the second."""
+REPLICA = "x-agentcache-replica"
+"""Sent by servers that have a name among others."""
 _USABLE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -19,8 +21,9 @@ class RequestIds:
     Puts the id into ``scope["state"]["request_id"]`` (``request.state.request_id``).  Messages pass one by one, as they come.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, replica: str | None = None) -> None:
         self._app = app
+        self._replica = [] if replica is None else [(REPLICA.encode(), replica.encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -28,7 +31,7 @@ class RequestIds:
             return
         request_id = chosen_id(Headers(scope=scope).get(HEADERS[0]))
         scope.setdefault("state", {})["request_id"] = request_id
-        added = [(name.encode(), request_id.encode()) for name in HEADERS]
+        added = [*((name.encode(), request_id.encode()) for name in HEADERS), *self._replica]
         taken = {name for name, _ in added}
 
         async def send_with_id(message: Message) -> None:
