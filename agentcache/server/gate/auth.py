@@ -38,6 +38,22 @@ class Keys:
     def needed(self) -> bool:
         return bool(self._known)
 
+    def admit(self, request: Request) -> tuple[str | None, bool]:
+        """The key that ``request`` was sent with, and whether it is an operator's; an open server has no keys, only operators.
+
+        Raises:
+            ApiError: 401, it has no key of these, or two.
+        """
+        if not self.needed:
+            return None, True
+        sent = set(_sent(request))
+        if len(sent) > 1:
+            raise _refused("got two keys that differ, expected one, in authorization or in x-api-key")
+        found = self.find(sent.pop()) if sent else None
+        if found is None:
+            raise _refused("expected 'Bearer' and a key that this server knows, or the key alone in x-api-key")
+        return found
+
 
 def require_key(keys: Keys) -> Guard:
     """A dependency that refuses requests without one of ``keys``; without keys the server is open.
@@ -46,16 +62,7 @@ def require_key(keys: Keys) -> Guard:
     """
 
     async def check_key(request: Request) -> None:
-        if not keys.needed:
-            request.state.operator = True
-            return
-        sent = set(_sent(request))
-        if len(sent) > 1:
-            raise _refused("got two keys that differ, expected one, in authorization or in x-api-key")
-        found = keys.find(sent.pop()) if sent else None
-        if found is None:
-            raise _refused("expected 'Bearer' and a key that this server knows, or the key alone in x-api-key")
-        request.state.api_key, request.state.operator = found
+        request.state.api_key, request.state.operator = keys.admit(request)
 
     return check_key
 
