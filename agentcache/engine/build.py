@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -26,6 +26,7 @@ from agentcache.engine.loop import AsyncEngine, EngineInfo
 from agentcache.engine.own_thread import on_own_thread
 from agentcache.errors import SettingsError
 from agentcache.faults import Clock, Faults
+from agentcache.kv_events.opening import open_events
 from agentcache.model.config import ModelConfig
 from agentcache.model.hub import ModelFiles, resolve_model
 from agentcache.model.kv_store import KVStore
@@ -38,6 +39,9 @@ from agentcache.scheduler.policy import POLICIES
 from agentcache.scheduler.preemption import Costs
 from agentcache.scheduler.scheduler import Limits, Scheduler
 from agentcache.settings import Settings
+
+if TYPE_CHECKING:
+    from agentcache.kv_events.publisher import EventPublisher
 
 Progress = Callable[[str], None]
 
@@ -61,10 +65,18 @@ def build_engine(settings: Settings, progress: Progress | None = None, *, kernel
         UnsupportedModelError: the model cannot be loaded or cached correctly.
         SettingsError: the settings do not fit the model or the machine.
     """
-    return on_own_thread(lambda: _build(settings, progress, kernels))
+    events = open_events(settings)
+    try:
+        return on_own_thread(lambda: _build(settings, progress, kernels, events))
+    except BaseException:
+        if events is not None:
+            events.close(0)
+        raise
 
 
-def _build(settings: Settings, progress: Progress | None, kernels: bool | None) -> AsyncEngine:
+def _build(
+    settings: Settings, progress: Progress | None, kernels: bool | None, events: EventPublisher | None
+) -> AsyncEngine:
     device = _device(settings)
     dtype = _dtype(settings, device)
     if device.type == "cpu":
@@ -128,7 +140,7 @@ def _build(settings: Settings, progress: Progress | None, kernels: bool | None) 
         faults=faults,
         seeds=random.Random(),
     )
-    return AsyncEngine(
+    engine = AsyncEngine(
         core,
         info=_info(files, settings, bounds, kv),
         settings=settings,
@@ -137,6 +149,10 @@ def _build(settings: Settings, progress: Progress | None, kernels: bool | None) 
         root_base=root_base,
         public=public,
     )
+    if events is not None:
+        events.follow(manager, engine.look_soon)
+        engine.neighbours.append(events)
+    return engine
 
 
 class _Store(NamedTuple):

@@ -37,6 +37,7 @@ from agentcache.errors import AgentCacheError, EngineFailingError, EngineStopped
 from agentcache.request import FinishReason, Output, Request, SamplingParams, Standing
 from agentcache.scheduler.scheduler import Scheduler
 from agentcache.settings import Settings
+from agentcache.store.base import PageStore
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -102,6 +103,8 @@ class AsyncEngine:
         self.root_base = root_base
         self.neighbours: list[Neighbour] = []
         """What it works with outside this process.  Filled before ``start``."""
+        self.page_store: PageStore | None = None
+        """The store that it shares with other servers, opened.  Set before ``start``."""
         self._public = public or PublicPrefixes(namespace_root(*root_base, "public"), core.manager.page_size)
         self._core = core
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -286,6 +289,13 @@ class AsyncEngine:
             EngineStoppedError: no step is made any more.
         """
         return await self._on_thread(lambda: look(self._core.manager))
+
+    def look_soon(self, look: Callable[[CacheManager], None]) -> None:
+        """Have ``look`` see the cache between two steps, without waiting for it; nobody looks once the engine has stopped."""
+        try:
+            self._post(lambda: look(self._core.manager))
+        except EngineStoppedError:
+            logger.debug("the engine stopped before its cache was looked at")
 
     async def look(self, look: Callable[[Scheduler], T]) -> T:
         """What ``look`` sees of who runs and who waits, between two steps; it must not change anything.

@@ -1,1 +1,1 @@
-"""Page events for routers of other projects, in vLLM's format, over ZeroMQ."""
+"""What the cache holds, published as it changes, in the event format of vLLM (docs/kv-events.md)."""
