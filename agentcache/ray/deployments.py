@@ -1,0 +1,81 @@
+"""The classes that Ray Serve makes actors of: thin, since everything that can be tested without Ray is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ray import serve
+
+from agentcache.ray.exchange import Sent
+from agentcache.ray.handles import HandleReplicas
+from agentcache.ray.ingress import Ingress
+from agentcache.ray.parts import Asked, News, Part, Whole
+from agentcache.ray.places import own_settings
+from agentcache.ray.replica import EngineReplica
+from agentcache.ray.router import name_of
+from agentcache.ray.settings import ClusterSettings
+from agentcache.ray.vault import VaultPlace
+from agentcache.routing.feed import Cursor
+from agentcache.settings import Settings
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+    from starlette.types import ASGIApp
+
+    from agentcache.routing.profile import ModelProfile
+
+
+class Replica:
+    """One engine.  Ray calls ``__init__`` when it begins, ``__del__`` when its last request has ended.
+
+    Args:
+        vault: where sessions are kept for other replicas; ``None``: in ``settings.store``, or nowhere.
+    """
+
+    async def __init__(  # type: ignore[misc]  # Ray awaits it
+        self, settings: Settings, vault: VaultPlace | None
+    ) -> None:
+        context = serve.get_replica_context()
+        mine = own_settings(settings, name_of(context.replica_id), context.rank.local_rank)
+        self._engine = EngineReplica(mine, None if vault is None else vault.open())
+        await self._engine.start()
+
+    async def exchange(self, asked: Asked) -> AsyncIterator[Sequence[Part]]:
+        parts = self._engine.exchange(asked)
+        try:
+            async for batch in parts:
+                yield batch
+        finally:
+            await parts.aclose()  # type: ignore[attr-defined]  # an async generator
+
+    async def whole(self, sent: Sent) -> Whole:
+        return await self._engine.whole(sent)
+
+    async def news(self, cursors: Mapping[str, Cursor]) -> News:
+        return await self._engine.news(cursors)
+
+    async def profile(self) -> ModelProfile:
+        return await self._engine.profile()
+
+    def check_health(self) -> None:
+        self._engine.check_health()
+
+    async def __del__(self) -> None:
+        await self._engine.stop()
+
+
+@serve.ingress()  # the application is made with each replica, by the method below
+class Front:
+    """One ingress."""
+
+    def __init__(self, engines: DeploymentHandle, settings: Settings, cluster: ClusterSettings) -> None:
+        self._app = Ingress(HandleReplicas(engines), settings, cluster)
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        return self._app
+
+
+def as_deployment(cls: type, **options: Any) -> Any:
+    """``cls`` as a deployment of Ray Serve."""
+    return serve.deployment(cls, **options)

@@ -1,0 +1,308 @@
+"""The application in front of all replicas: reads what a request is about, and has one of them answer it.
+
+::
+
+    head ─► key ─► body ─► RoutingKey ─► replica A takes it ─► head and first piece ─► pieces …… end
+     │       │      │                         │                       │
+     │     401    413      lost before its first byte: once more,     lost behind it: the stream ends with an
+    health                 on another replica, ATTEMPTS in all        error event of its endpoint
+
+Every request may be sent again as long as nothing of its answer was told: a turn of a session carries a ``turn_id``, the client's
+or one that is added here, so that a turn which was committed by a replica that died is answered as it was and not made again;
+everything else is repeatable, or leaves at most something that expires (a session that nobody knows of).
+
+Knows nothing of Ray: ``Replicas`` reach the replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qsl
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from agentcache.ray.cut import CutStream, replica_lost
+from agentcache.ray.exchange import AnswerCutError, Head, Sent, sent_from
+from agentcache.ray.health import cluster_health
+from agentcache.ray.merging import merged
+from agentcache.ray.own_answers import OwnAnswers
+from agentcache.ray.parts import NoReplicaError, Part, ReplicaLostError, Taken, Trailer, Whole
+from agentcache.ray.replicas import Replicas
+from agentcache.ray.settings import ClusterSettings
+from agentcache.ray.steering import UNREAD, Steering, Trip
+from agentcache.replica_ids import NAME
+from agentcache.routing.requests import Kind, ReadRequest
+from agentcache.routing.router import RoutingPolicy
+from agentcache.server.errors import ApiError, internal_error
+from agentcache.server.gate.auth import Keys
+from agentcache.server.gate.json_body import read_body
+from agentcache.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+"""Replicas that a request is sent to, one after the other, while they die under it."""
+_ONE_REPLICA = "/replicas/"
+_TURNS = ("/v1/chat/completions", "/v1/completions")
+_BACK_SOON_S = 2
+
+
+class Ingress:
+    """An ASGI application.
+
+    Args:
+        settings: of every replica.
+    """
+
+    def __init__(self, replicas: Replicas, settings: Settings, cluster: ClusterSettings) -> None:
+        self._replicas = replicas
+        self._settings = settings
+        self._cluster = cluster
+        self._keys = Keys(settings)
+        self._own = OwnAnswers(settings)
+        self.steering = Steering(replicas, RoutingPolicy(page_size=settings.page_size))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        watching = asyncio.ensure_future(self.steering.watch_for_ever())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        watching.cancel()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # -- one request ------------------------------------------------------------------------------------------------
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if _path(scope) == "/health" and scope["method"] in {"GET", "HEAD"}:
+                await self._health(scope, receive, send)
+                return
+            only, below = _one_replica(_path(scope))
+            sent = sent_from(scope, await self._body(scope, receive), below=below)
+            async with _until_hung_up(receive):
+                await self.steering.check_there()
+                await self._have_answered(sent, only, send)
+        except ApiError as error:
+            await self._own.refuse(error, scope, receive, send)
+        except NoReplicaError as error:
+            await self._own.refuse(_no_replica(error), scope, receive, send)
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.steering.look()
+        healthy, body = cluster_health(list(self.steering.known.values()), self._cluster.least_replicas)
+
+        def made() -> Response:
+            return JSONResponse(body, 200 if healthy else 503)
+
+        await self._own.send(made, scope, receive, send)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """The body of a request whose key is known; of others it is not wanted, since a replica will refuse them.
+
+        Raises:
+            ApiError: 413.
+        """
+        try:
+            self._keys.admit(Request(scope))
+        except ApiError:
+            return b""
+        # Whether it is of a kind that is served is for the replica to say.
+        headers = [header for header in scope["headers"] if header[0].lower() == b"content-length"]
+        return await read_body(Request({**scope, "headers": headers}, receive), self._settings.max_body)
+
+    async def _have_answered(self, sent: Sent, only: str | None, send: Send) -> None:
+        if only is not None:
+            await self._forward(sent, UNREAD, send, only)
+            return
+        read = await self.steering.read(sent)
+        path = sent.path.rstrip("/") or "/"
+        if path in {"/", "/ui"} or path.startswith("/ui/"):
+            await self._forward(sent, read, send, self.steering.first())
+        elif read.kind in {Kind.ALL, Kind.MERGE}:
+            await self._from_all(sent, path, send)
+        else:
+            named = read.kind is Kind.SESSION and path in _TURNS
+            await self._forward(_with_turn_id(sent) if named else sent, read, send)
+
+    # -- from one replica -------------------------------------------------------------------------------------------
+
+    async def _forward(self, sent: Sent, read: ReadRequest, send: Send, only: str | None = None) -> None:
+        """
+        Raises:
+            ApiError, NoReplicaError: nothing was told yet.
+            AnswerCutError: something was, of an answer that has no words for its failure.
+        """
+        avoid: list[str] = []
+        while True:
+            trip = Trip(self.steering.router, sent, read.key, avoid, only)
+            answer = _Answer(sent, send)
+            try:
+                await self._carry(trip, answer)
+            except ReplicaLostError as lost:
+                logger.warning("replica %s was lost under %s %s: %s", lost.replica, sent.method, sent.path, lost)
+                if lost.replica is not None:
+                    self.steering.lost(lost.replica)
+                    avoid.append(lost.replica)
+                if answer.begun:
+                    await answer.cut(replica_lost())
+                elif len(avoid) < ATTEMPTS and lost.replica is not None and only is None:
+                    continue
+                else:
+                    raise replica_lost() from lost
+            except AnswerCutError as error:
+                if not answer.begun:
+                    raise internal_error() from error
+                await answer.cut(internal_error())
+            return
+
+    async def _carry(self, trip: Trip, answer: _Answer) -> None:
+        batches = self._replicas.ask(trip.call)
+        try:
+            first = await self._first(batches)
+            await self._take(trip, answer, first)
+            async for batch in batches:
+                await self._take(trip, answer, batch)
+        finally:
+            await batches.aclose()  # type: ignore[attr-defined]  # an async generator
+            trip.over()
+
+    async def _first(self, batches: AsyncIterator[Sequence[Part]]) -> Sequence[Part]:
+        """
+        Raises:
+            NoReplicaError: none took it in time.
+        """
+        try:
+            return await asyncio.wait_for(batches.__anext__(), self._cluster.assign_timeout_s)
+        except asyncio.TimeoutError:
+            raise NoReplicaError("no replica had room in time") from None
+
+    async def _take(self, trip: Trip, answer: _Answer, batch: Sequence[Part]) -> None:
+        pieces: list[bytes] = []
+        head: Head | None = None
+        last = False
+        for part in batch:
+            if isinstance(part, Taken):
+                trip.taken(part.replica)
+            elif isinstance(part, Head):
+                head = part
+            elif isinstance(part, Trailer):
+                last = True
+                if part.news is not None and trip.replica is not None:
+                    await self.steering.learn(trip.replica, part.news)
+            else:
+                pieces.append(part)
+        if head is not None:
+            trip.begun()
+        if head is not None or pieces or last:
+            await answer.tell(head, b"".join(pieces), last=last)
+
+    # -- from all ---------------------------------------------------------------------------------------------------
+
+    async def _from_all(self, sent: Sent, path: str, send: Send) -> None:
+        asked = sent._replace(method="GET") if sent.method == "HEAD" else sent
+        answers = await self._replicas.ask_all(asked)
+        if not answers:
+            raise NoReplicaError("no replica answered")
+        query = dict(parse_qsl(sent.target.partition(b"?")[2].decode("latin-1")))
+        whole: Whole = await asyncio.to_thread(merged, path, query, answers)
+        body = b"" if sent.method == "HEAD" else whole.body
+        await _Answer(sent, send).tell(whole.head, body, last=True)
+
+
+class _Answer:
+    """What the client is told."""
+
+    def __init__(self, sent: Sent, send: Send) -> None:
+        self.begun = False
+        self._path = sent.path
+        self._send = send
+        self._stream: CutStream | None = None
+
+    async def tell(self, head: Head | None, body: bytes, *, last: bool) -> None:
+        if head is not None:
+            self._stream = CutStream(self._path, head)
+            self.begun = True
+            await self._send({"type": "http.response.start", "status": head.status, "headers": list(head.headers)})
+        if self._stream is not None:
+            self._stream.note(body)
+        await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+
+    async def cut(self, error: ApiError) -> None:
+        """
+        Raises:
+            AnswerCutError: the answer has no words for it; the connection must be cut.
+        """
+        if self._stream is None or not self._stream.streams:
+            raise AnswerCutError(error.message)
+        await self._send({"type": "http.response.body", "body": self._stream.ending(error), "more_body": False})
+
+
+@asynccontextmanager
+async def _until_hung_up(receive: Receive) -> AsyncIterator[None]:
+    """Ends what it is around as soon as the client has gone; all of the body must have been received."""
+    task = asyncio.current_task()
+    assert task is not None
+    gone = False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        task.cancel()
+
+    watcher = asyncio.ensure_future(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        if hasattr(task, "uncancel"):  # since Python 3.11
+            task.uncancel()
+    finally:
+        watcher.cancel()
+
+
+def _path(scope: Scope) -> str:
+    """Decoded, without what the server is mounted at."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path or "/"
+
+
+def _one_replica(path: str) -> tuple[str | None, str]:
+    """The replica that ``/replicas/NAME/…`` is about, and that beginning of the path."""
+    if not path.startswith(_ONE_REPLICA):
+        return None, ""
+    name = path.removeprefix(_ONE_REPLICA).partition("/")[0]
+    return (name, f"{_ONE_REPLICA}{name}") if NAME.fullmatch(name) else (None, "")
+
+
+def _with_turn_id(sent: Sent) -> Sent:
+    """The same turn with a name of its own, so that it can be sent again.  A client's own name stands behind it, and wins."""
+    body = sent.body.lstrip()
+    if not body.startswith(b"{"):
+        return sent
+    rest = body[1:].lstrip()
+    named = b'{"turn_id":"%s"%s' % (f"ingress-{uuid4().hex}".encode(), b"" if rest.startswith(b"}") else b",")
+    headers = [header for header in sent.headers if header[0].lower() != b"content-length"]
+    whole = named + rest
+    return sent._replace(body=whole, headers=[*headers, (b"content-length", str(len(whole)).encode())])
+
+
+def _no_replica(error: NoReplicaError) -> ApiError:
+    return ApiError(503, str(error), code="no_replica", headers={"retry-after": str(_BACK_SOON_S)})

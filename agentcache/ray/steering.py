@@ -1,0 +1,188 @@
+"""Where requests go: one ingress's knowledge of the replicas, kept fresh, and each request's way to one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from agentcache.ray.exchange import Sent
+from agentcache.ray.parts import Call, Groups, News, NoReplicaError
+from agentcache.routing.feed import FeedDelta
+from agentcache.routing.keys import RoutingKey
+from agentcache.routing.loads import Ticket
+from agentcache.routing.requests import Kind, ReadRequest, RequestReader
+from agentcache.routing.router import PrefixRouter, Ranking, RoutingPolicy
+
+if TYPE_CHECKING:
+    from agentcache.ray.replicas import Replicas
+
+logger = logging.getLogger(__name__)
+
+NEWS_S = 1.0
+"""How often replicas are asked what came and went; answers tell it as well."""
+AT_ONCE = 4096
+"""Changes that are learned on the event loop; more of them take a thread."""
+
+UNREAD = ReadRequest(Kind.ANY, RoutingKey())
+
+
+class Steering:
+    """Used on the ingress's event loop; only ``Trip.choose`` is called on another thread.
+
+    Attributes:
+        router: ranks replicas.
+        known: what each replica that answered lately said of itself.
+    """
+
+    def __init__(self, replicas: Replicas, policy: RoutingPolicy) -> None:
+        self.router = PrefixRouter(policy=policy)
+        self.known: dict[str, News] = {}
+        self._replicas = replicas
+        self._reader: RequestReader | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def watch_for_ever(self) -> None:
+        while True:
+            try:
+                await self.look()
+                await self._learn_to_read()
+            except Exception:
+                logger.exception("the replicas could not be asked for news")
+            await asyncio.sleep(NEWS_S)
+
+    async def look(self) -> None:
+        """Ask all replicas for news, once for everybody who wants to know at this moment."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
+        await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
+        cursors = {name: cursor for name in self.known if (cursor := self.router.table.cursor(name)) is not None}
+        told = {news.replica: news for news in await self._replicas.news(cursors)}
+        for name in self.known.keys() - told.keys():
+            self.router.leave(name)
+        self.known = told
+        for name, news in told.items():
+            if name not in self.router.replicas():
+                self.router.join(name)
+            await self.learn(name, news.delta)
+            if not news.healthy:
+                self.router.drain(name)
+        if any(news.delta.more for news in told.values()):
+            asyncio.get_running_loop().call_soon(asyncio.ensure_future, self._again())
+
+    async def _again(self) -> None:
+        """There is more to be told at once."""
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+        await self.look()
+
+    async def learn(self, replica: str, delta: FeedDelta) -> None:
+        if len(delta.added) + len(delta.removed) > AT_ONCE * 16:
+            await asyncio.to_thread(self.router.apply, replica, delta)
+        else:
+            self.router.apply(replica, delta)
+
+    async def _learn_to_read(self) -> None:
+        if self._reader is None and self.known:
+            profile = await self._replicas.profile()
+            self._reader = await asyncio.to_thread(RequestReader, profile)
+
+    async def read(self, sent: Sent) -> ReadRequest:
+        """What ``sent`` is routed by; of bodies, off the event loop."""
+        reader = self._reader
+        if reader is None:
+            return UNREAD
+        path = sent.target.partition(b"?")[0].decode("latin-1")
+        if sent.body:
+            return await asyncio.to_thread(reader.read, sent.method, path, sent.headers, sent.body)
+        return reader.read(sent.method, path, sent.headers)
+
+    async def check_there(self) -> None:
+        """
+        Raises:
+            NoReplicaError: no replica is there.
+        """
+        if not self.known:
+            await self.look()
+        if not self.known:
+            raise NoReplicaError("no replica is there")
+
+    def first(self) -> str | None:
+        """The replica that shows itself where only one can be shown: the same for as long as it lives."""
+        return min(self.known, default=None)
+
+    def lost(self, replica: str) -> None:
+        """It was just found dead."""
+        self.known.pop(replica, None)
+        self.router.lost(replica)
+
+
+class Trip:
+    """One attempt to have a request answered.
+
+    Args:
+        avoid: replicas that it was lost on before.
+        only: the one replica that may answer it.
+    """
+
+    def __init__(
+        self,
+        router: PrefixRouter,
+        sent: Sent,
+        key: RoutingKey,
+        avoid: Collection[str] = (),
+        only: str | None = None,
+    ) -> None:
+        self.call = Call(sent, self.choose)
+        self.replica: str | None = None
+        self._router = router
+        self._key = key
+        self._avoid = avoid
+        self._only = only
+        self._ranking: Ranking | None = None
+        self._ticket: Ticket | None = None
+        self._begun = False
+
+    def choose(self, there: Collection[str]) -> Groups:
+        """
+        Raises:
+            NoReplicaError: none of those that are there will do.
+        """
+        if self._only is not None:
+            if self._only not in there:
+                raise NoReplicaError(f"there is no replica {self._only}")
+            return [[self._only]]
+        self._router.sync(there)
+        ranking = self._router.rank(self._key, [name for name in there if name not in self._avoid] or there)
+        if ranking.first is None:
+            raise NoReplicaError("no replica is there")
+        self._settle(computed=False)
+        self._ranking, self._ticket = ranking, self._router.routed(ranking, ranking.first)
+        likely = [name for group in ranking.groups[:2] for name in group]
+        cursors = ((name, self._router.table.cursor(name)) for name in likely)
+        self.call.cursors = {name: cursor for name, cursor in cursors if cursor is not None}
+        return ranking.groups
+
+    def taken(self, replica: str) -> None:
+        """``replica`` has it."""
+        self.replica = replica
+        if self._ranking is not None and self._ticket is not None and self._ticket.replica != replica:
+            self._settle(computed=False)
+            self._ticket = self._router.routed(self._ranking, replica)
+
+    def begun(self) -> None:
+        """The first of the answer came: its prompt is computed."""
+        if self._ticket is not None and not self._begun:
+            self._begun = True
+            self._router.started(self._ticket)
+
+    def over(self) -> None:
+        self._settle(computed=self._begun)
+
+    def _settle(self, *, computed: bool) -> None:
+        if self._ticket is not None:
+            self._router.ended(self._ticket, computed)
+            self._ticket = None
