@@ -74,8 +74,8 @@ class PageStore(Protocol):
     def stats(self) -> TierStats:
         """What this process did with it, without asking it.
 
-        Pages: ``read``, ``missing``, ``late``, ``written``, ``full``, ``evicted`` (by this process); ``failed`` calls; ``damaged``
-        records.  ``used`` and ``capacity`` are what was known last, 0 where nothing is.
+        Pages ``read``, ``missing``, ``late``, ``written``, ``full`` and, by this process, ``evicted``; ``failed`` calls;
+        ``damaged`` records.  ``used`` and ``capacity`` are what was known last, 0 where nothing is.
         """
         ...
 

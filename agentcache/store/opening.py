@@ -39,6 +39,9 @@ def open_store(url: str, timeout_s: float = 2.0, optional: bool = False) -> Page
         if isinstance(store, FolderStore):
             _make_folder(store)
         store.ping(timeout_s)
+        advice = _advice(store)
+        if advice is not None:
+            logger.warning("%s", advice)
     except StoreUnavailableError as error:
         if not optional:
             store.close()
@@ -74,7 +77,7 @@ def shown(url: str) -> str:
         return url.partition("?")[0]
     _, at, place = rest.rpartition("@")
     place = place.partition("?")[0]
-    if not re.fullmatch(r"([\w.-]*|\[[\da-fA-F:.]+\])(:\d+)?(/.*)?", place):
+    if not re.fullmatch(r"(([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?)?(/.*)?", place):
         place = "***"
     return f"{scheme}://{'***@' if at else ''}{place}"
 
@@ -136,3 +139,11 @@ def _redis_store(url: str, parts: SplitResult) -> PageStore:
         return RedisStore(RedisAddress.of(parts, _parameters(url, parts, PARAMETERS)))
     except ValueError as error:
         raise SettingsError(f"--store {shown(url)}: {error}") from None
+
+
+def _advice(store: PageStore) -> str | None:
+    if isinstance(store, FolderStore):
+        return None
+    from agentcache.store.redis_store import RedisStore
+
+    return store.advice() if isinstance(store, RedisStore) else None

@@ -1,0 +1,133 @@
+"""Connections to a Redis server on which a whole call has a deadline.
+
+redis-py gives each read of a socket a timeout of its own, so a server that sends a byte now and then could hold a call for ever.
+Here each socket asks, before anything that may block, how much is left of the call that its thread is in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from agentcache.store.calls import Deadline
+from agentcache.store.redis_address import RedisAddress
+
+_READ = 2**18
+"""Bytes read from a socket at once; four times redis-py's own measure, since values are large."""
+
+
+class Call(threading.local):
+    """The call that the current thread is in."""
+
+    deadline: Deadline | None = None
+
+    @contextlib.contextmanager
+    def within(self, deadline: Deadline) -> Iterator[None]:
+        self.deadline = deadline
+        try:
+            yield
+        finally:
+            self.deadline = None
+
+    def left(self) -> float:
+        """
+        Raises:
+            TimeoutError: nothing.
+        """
+        left = self.deadline.left if self.deadline is not None else 0.0
+        if left <= 0:
+            raise TimeoutError("the call took too long")
+        return left
+
+
+class _Socket:
+    """A connected socket whose reads and writes end with the call."""
+
+    def __init__(self, inner: socket.socket, call: Call) -> None:
+        self._inner = inner
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def settimeout(self, seconds: float | None) -> None:
+        """Set anew before each read and write."""
+
+    def recv(self, size: int, *flags: int) -> bytes:
+        if not flags:  # with flags it only looks, at what is there already
+            self._inner.settimeout(self._call.left())
+        return self._inner.recv(size, *flags)
+
+    def recv_into(self, buffer: bytearray) -> int:
+        self._inner.settimeout(self._call.left())
+        return self._inner.recv_into(buffer)
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            self._inner.settimeout(self._call.left())
+            view = view[self._inner.send(view) :]
+
+
+class _Tcp(redis.Connection):
+    def __init__(self, call: Call, **options: Any) -> None:
+        self._call = call
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+
+    def _connect(self) -> Any:
+        self.socket_timeout = self.socket_connect_timeout = self._call.left()
+        return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
+
+
+class _Tls(redis.SSLConnection):
+    def __init__(self, call: Call, **options: Any) -> None:
+        self._call = call
+        super().__init__(**options)
+
+    def _connect(self) -> Any:
+        self.socket_timeout = self.socket_connect_timeout = self._call.left()
+        return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
+
+
+class _Unix(redis.UnixDomainSocketConnection):
+    def __init__(self, call: Call, **options: Any) -> None:
+        self._call = call
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+
+    def _connect(self) -> Any:
+        self.socket_timeout = self.socket_connect_timeout = self._call.left()
+        return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
+
+
+def connected(address: RedisAddress, call: Call) -> Any:
+    """A ``redis.Redis`` for the server at ``address``, which connects when it is used and never tries anything twice.
+
+    Its types differ between versions of redis-py, so they are not told.
+
+    Args:
+        call: whoever uses the client is ``within`` it.
+    """
+    options: dict[str, Any] = {
+        "call": call,
+        "db": address.db,
+        "username": address.username,
+        "password": address.password,
+        "protocol": 2,  # every server has it, and none of the replies that are needed differs in 3
+        "socket_read_size": _READ,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    kind: type[redis.Connection] | type[_Unix]
+    if address.path:
+        kind = _Unix
+        options["path"] = address.path
+    else:
+        kind = _Tcp if address.tls is None else _Tls
+        options |= {"host": address.host, "port": address.port, **(address.tls or {})}
+    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kind, **options))
