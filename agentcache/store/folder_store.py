@@ -57,7 +57,7 @@ class FolderStore:
     def ping(self, timeout_s: float) -> None:
         with self._told(), self._files.written((b"ping",)) as path:
             if read_whole(path) != b"ping":
-                raise StoreUnavailableError(f"{self.name}: what was written to it did not come back")
+                raise StoreUnavailableError(f"what was written to it did not come back")
 
     def stats(self) -> TierStats:
         pages, used = self._sweeper.estimate
@@ -90,12 +90,12 @@ class FolderStore:
                 try:
                     values.append(read_whole(self._path(key)))
                 except OSError:
-                    if not any(values):
+                    if all(value is None for value in values):
                         raise
                     break
             found = [key for key, value in zip(keys, values, strict=False) if value is not None]
             if keys and not values:
-                raise StoreUnavailableError(f"{self.name}: no page was read within {timeout_s:g} s")
+                raise StoreUnavailableError(f"no page was read within {timeout_s:g} s")
             if not found:
                 self._require_folder()
             # The first one last: what is used last leaves last, and the beginning of a chain must outlive its end.
@@ -108,18 +108,12 @@ class FolderStore:
 
     def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> None:
         deadline = Deadline(timeout_s)
-        done = 0
         with self._told():
-            for item in items:
+            for done, item in enumerate(items):
                 if deadline.passed:
-                    break
+                    self._counts.add("late", len(items) - done)
+                    raise StoreUnavailableError(f"{done} of {len(items)} pages were written within {timeout_s:g} s")
                 self._set(item, deadline)
-                done += 1
-        if done < len(items):
-            self._counts.add("late", len(items) - done)
-            raise StoreUnavailableError(
-                f"{self.name}: {done} of {len(items)} pages were written within {timeout_s:g} s"
-            )
 
     def _set(self, item: StoreItem, deadline: Deadline) -> None:
         target = self._path(item.key)
@@ -187,5 +181,4 @@ class FolderStore:
             raise StoreUnavailableError(f"{self.name}: {said or type(error).__name__}") from None
         except StoreUnavailableError as error:
             self._counts.add("failed")
-            said = str(error)
-            raise StoreUnavailableError(said if said.startswith(self.name) else f"{self.name}: {said}") from None
+            raise StoreUnavailableError(f"{self.name}: {error}") from None
