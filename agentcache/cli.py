@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from agentcache import __version__
 from agentcache.errors import AgentCacheError, SettingsError
+from agentcache.ray.settings import CLUSTER_SIZES, ClusterSettings, load_cluster_settings
 from agentcache.settings import REPEATED, SIZES, Settings, default_home, load_settings, size_text
 from agentcache.startup import calm_openmp, serving_packages, shown
 
@@ -43,6 +44,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "replica",
         "kv_events",
         "kv_events_topic",
+        "kv_events_format",
         "kv_events_replay",
     ),
     "http": (
@@ -96,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"agentcache {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_serve(commands)
+    _add_up(commands)
     chat = commands.add_parser("chat", help="talk to a running server in the terminal")
     chat.add_argument("--base-url", default="http://127.0.0.1:8100", help="the server (default: %(default)s)")
     chat.add_argument("--api-key", help="key of the server")
@@ -115,12 +118,17 @@ def _parser() -> argparse.ArgumentParser:
 def _add_serve(commands: Any) -> None:
     """One flag a settings field: the settings object is where names, types and help texts are written down."""
     serve = commands.add_parser("serve", help="serve a model over HTTP")
-    serve.add_argument("--config", type=Path, help="settings file (default: agentcache.toml when there is one)")
-    for title, names in _GROUPS.items():
-        group = serve.add_argument_group(title)
-        for name in names:
-            _add_flag(group, name, Settings.model_fields[name])
+    _add_settings(serve)
     serve.set_defaults(run=_serve)
+
+
+def _add_settings(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
+    parser.add_argument("--config", type=Path, help="settings file (default: agentcache.toml when there is one)")
+    for title, names in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name in names:
+            if name not in without:
+                _add_flag(group, name, Settings.model_fields[name])
 
 
 def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
@@ -141,7 +149,8 @@ def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
 
 def _help(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
-    notes = [] if default is None else [f"default: {size_text(default) if name in SIZES else default}"]
+    sized = name in SIZES or name in CLUSTER_SIZES
+    notes = [] if default is None else [f"default: {size_text(default) if sized else default}"]
     return f"{field.description} ({'; '.join(notes)})" if notes else str(field.description)
 
 
@@ -152,22 +161,26 @@ def _choices(annotation: Any) -> tuple[str, ...] | None:
 def _metavar(name: str, field: FieldInfo) -> str | None:
     if _choices(field.annotation):
         return None
-    if name in SIZES:
+    if name in SIZES or name in CLUSTER_SIZES:
         return "SIZE"
-    kinds = {int: "N", float: "SECONDS", Path: "PATH"}
+    kinds = {int: "N", float: "SECONDS" if name.endswith("_s") else "N", Path: "PATH"}
     annotation = field.annotation
     if get_origin(annotation) in {Union, types.UnionType}:
         annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
     return kinds.get(annotation, name.upper())  # type: ignore[arg-type]
 
 
-def _serve(options: argparse.Namespace) -> int:
+def _settings(options: argparse.Namespace) -> Settings:
     known = {name for names in _GROUPS.values() for name in names}
     overrides = {name: value for name, value in vars(options).items() if name in known}
     for name in REPEATED:
         if overrides[name] is not None:
             overrides[name] = tuple(overrides[name])
-    settings = load_settings(overrides, options.config)
+    return load_settings(overrides, options.config)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    settings = _settings(options)
     # Each text is tokenised on the thread of its own request, so that a short one never queues behind two long ones.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with calm_openmp():
@@ -197,6 +210,27 @@ def _made_to_stay() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+# -- up -----------------------------------------------------------------------------------------------------------
+
+
+def _add_up(commands: Any) -> None:
+    """What ``serve`` can be told, and what there is to say of several."""
+    up = commands.add_parser("up", help="serve a model on several replicas, on Ray")
+    group = up.add_argument_group("replicas")
+    for name, field in ClusterSettings.model_fields.items():
+        _add_flag(group, name, field)
+    _add_settings(up, without=("replica",))
+    up.set_defaults(run=_up)
+
+
+def _up(options: argparse.Namespace) -> int:
+    given = {name: getattr(options, name) for name in ClusterSettings.model_fields}
+    settings, cluster = _settings(options), load_cluster_settings(given, options.config)
+    with serving_packages("serving"):
+        from agentcache.ray.up import run_up
+    return run_up(settings, cluster)
 
 
 # -- chat and models ----------------------------------------------------------------------------------------------

@@ -72,6 +72,12 @@ class Front:
     def __init__(self, engines: DeploymentHandle, settings: Settings, cluster: ClusterSettings) -> None:
         self._app = Ingress(HandleReplicas(engines), settings, cluster)
 
+    def close(self) -> int:
+        return self._app.close()
+
+    def cut(self) -> None:
+        self._app.cut()
+
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return self._app
 

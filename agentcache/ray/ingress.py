@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
@@ -39,7 +39,7 @@ from agentcache.ray.steering import UNREAD, Steering, Trip
 from agentcache.replica_ids import NAME
 from agentcache.routing.requests import Kind, ReadRequest
 from agentcache.routing.router import RoutingPolicy
-from agentcache.server.errors import ApiError, internal_error
+from agentcache.server.errors import ApiError, internal_error, shutting_down
 from agentcache.server.gate.auth import Keys
 from agentcache.server.gate.json_body import read_body
 from agentcache.settings import Settings
@@ -66,6 +66,8 @@ class Ingress:
         self._cluster = cluster
         self._keys = Keys(settings)
         self._own = OwnAnswers(settings)
+        self._visits: set[Visit] = set()
+        self._closing = False
         self.steering = Steering(replicas, RoutingPolicy(page_size=settings.page_size))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,26 +87,48 @@ class Ingress:
         watching.cancel()
         await send({"type": "lifespan.shutdown.complete"})
 
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> int:
+        """Refuse what comes from now on; returns how many requests are still being answered."""
+        self._closing = True
+        return len(self._visits)
+
+    def cut(self) -> None:
+        """End what is still being answered, in the words of each endpoint."""
+        for visit in tuple(self._visits):
+            visit.cut()
+
     # -- one request ------------------------------------------------------------------------------------------------
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        visit = Visit(receive)
+        self._visits.add(visit)
         try:
             if _path(scope) == "/health" and scope["method"] in {"GET", "HEAD"}:
                 await self._health(scope, receive, send)
                 return
+            if self._closing:
+                raise shutting_down()
             only, below = _one_replica(_path(scope))
             sent = sent_from(scope, await self._body(scope, receive), below=below)
-            async with _until_hung_up(receive):
+            async with visit:
                 await self.steering.check_there()
-                await self._have_answered(sent, only, send)
+                await self._have_answered(visit, sent, only, send)
+            if visit.was_cut:
+                await visit.end(shutting_down())
         except ApiError as error:
             await self._own.refuse(error, scope, receive, send)
         except NoReplicaError as error:
             await self._own.refuse(_no_replica(error), scope, receive, send)
+        finally:
+            self._visits.discard(visit)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.steering.look()
         healthy, body = cluster_health(list(self.steering.known.values()), self._cluster.least_replicas)
+        if self._closing:
+            healthy, body = False, {**body, "status": "unavailable", "reason": "shutting down"}
 
         def made() -> Response:
             return JSONResponse(body, 200 if healthy else 503)
@@ -125,23 +149,25 @@ class Ingress:
         headers = [header for header in scope["headers"] if header[0].lower() == b"content-length"]
         return await read_body(Request({**scope, "headers": headers}, receive), self._settings.max_body)
 
-    async def _have_answered(self, sent: Sent, only: str | None, send: Send) -> None:
+    async def _have_answered(self, visit: Visit, sent: Sent, only: str | None, send: Send) -> None:
         if only is not None:
-            await self._forward(sent, UNREAD, send, only)
+            if only not in self.steering.known:
+                raise ApiError(404, f"there is no replica {only}", code="no_replica")
+            await self._forward(visit, sent, UNREAD, send, only)
             return
         read = await self.steering.read(sent)
         path = sent.path.rstrip("/") or "/"
         if path in {"/", "/ui"} or path.startswith("/ui/"):
-            await self._forward(sent, read, send, self.steering.first())
+            await self._forward(visit, sent, read, send, self.steering.first())
         elif read.kind in {Kind.ALL, Kind.MERGE}:
             await self._from_all(sent, path, send)
         else:
             named = read.kind is Kind.SESSION and path in _TURNS
-            await self._forward(_with_turn_id(sent) if named else sent, read, send)
+            await self._forward(visit, _with_turn_id(sent) if named else sent, read, send)
 
     # -- from one replica -------------------------------------------------------------------------------------------
 
-    async def _forward(self, sent: Sent, read: ReadRequest, send: Send, only: str | None = None) -> None:
+    async def _forward(self, visit: Visit, sent: Sent, read: ReadRequest, send: Send, only: str | None = None) -> None:
         """
         Raises:
             ApiError, NoReplicaError: nothing was told yet.
@@ -150,7 +176,7 @@ class Ingress:
         avoid: list[str] = []
         while True:
             trip = Trip(self.steering.router, sent, read.key, avoid, only)
-            answer = _Answer(sent, send)
+            answer = visit.answer = _Answer(sent, send)
             try:
                 await self._carry(trip, answer)
             except ReplicaLostError as lost:
@@ -252,30 +278,63 @@ class _Answer:
         await self._send({"type": "http.response.body", "body": self._stream.ending(error), "more_body": False})
 
 
-@asynccontextmanager
-async def _until_hung_up(receive: Receive) -> AsyncIterator[None]:
-    """Ends what it is around as soon as the client has gone; all of the body must have been received."""
-    task = asyncio.current_task()
-    assert task is not None
-    gone = False
+class Visit:
+    """One client's request while it is answered.  The block that it is around ends at once when the client has gone, or ``cut``
+    is called; all of the body must have been received before it.
 
-    async def watch() -> None:
-        nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
+    Attributes:
+        answer: what the client is told, once it is told anything.
+        was_cut: the block was ended by ``cut``.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self.answer: _Answer | None = None
+        self.was_cut = False
+        self._gone = False
+        self._receive = receive
+        self._task: asyncio.Task[Any] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
             pass
-        gone = True
-        task.cancel()
+        self._gone = True
+        self._cancel()
 
-    watcher = asyncio.ensure_future(watch())
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not gone:
-            raise
+    def cut(self) -> None:
+        if self._task is not None and not self._gone:
+            self.was_cut = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        task, self._task = self._task, None
+        assert task is not None
+        assert self._watcher is not None
+        self._watcher.cancel()
+        if kind is None or not issubclass(kind, asyncio.CancelledError) or not (self._gone or self.was_cut):
+            self.was_cut = False
+            return False
         if hasattr(task, "uncancel"):  # since Python 3.11
             task.uncancel()
-    finally:
-        watcher.cancel()
+        return True
+
+    async def end(self, error: ApiError) -> None:
+        """
+        Raises:
+            ApiError: nothing was told yet.
+            AnswerCutError: see ``_Answer.cut``.
+        """
+        if self.answer is None or not self.answer.begun:
+            raise error
+        await self.answer.cut(error)
 
 
 def _path(scope: Scope) -> str:

@@ -18,6 +18,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+CLUSTER_SIZES = ("object_store_memory", "session_memory")
+"""Settings in bytes, which may be given with a unit."""
+
 SLOWEST_TOKEN_S = 0.1
 """What a token of the longest stream is taken to need, where nobody says how long streams are."""
 _DRAIN_S = (60.0, 1800.0)
@@ -77,7 +80,7 @@ class ClusterSettings(BaseModel):
         None, min_length=1, description="cluster to join, such as 10.0.0.1:6379 or auto (default: one on this machine)"
     )
     object_store_memory: int = Field(
-        200 * 10**6, ge=80 * 10**6, description="bytes of shared memory for a cluster on this machine, such as 1GiB"
+        200 * 2**20, ge=80 * 2**20, description="bytes of shared memory for a cluster on this machine, such as 1GiB"
     )
     session_memory: int = Field(
         256 * 2**20,
@@ -85,7 +88,7 @@ class ClusterSettings(BaseModel):
         description="bytes for sessions that are kept for other replicas where there is no --store",
     )
 
-    @field_validator("object_store_memory", "session_memory", mode="before")
+    @field_validator(*CLUSTER_SIZES, mode="before")
     @classmethod
     def _size(cls, value: Any) -> Any:
         return parse_size(value)
