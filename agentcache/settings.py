@@ -144,6 +144,10 @@ class Settings(BaseModel):
         None, description="endpoint for page events in vLLM's format, such as tcp://*:5557 (bound) or tcp://router:5557"
     )
     kv_events_topic: str = Field("", description="topic that page events are published under")
+    kv_events_format: Literal["maps", "arrays"] = Field(
+        "maps",
+        description="how page events are written: maps (as vLLM from 0.24 on), or arrays for readers older than that",
+    )
     kv_events_replay: str | None = Field(
         None, description="endpoint that answers with page events of late, such as tcp://*:5558"
     )
@@ -223,6 +227,16 @@ class Settings(BaseModel):
         if value is not None and (scheme not in _STORES or not separator or not rest):
             shown = re.sub(r"//[^@/]*@", "//***@", value)
             raise ValueError(f"got {shown!r}, expected a URL that begins with {', '.join(_STORES)} and ://")
+        return value
+
+    @field_validator("kv_events")
+    @classmethod
+    def _has_events(cls, value: str | None) -> str | None:
+        if value is not None and not (_importable("zmq") and _importable("msgpack")):
+            raise ValueError(
+                f"got {value!r}, and the packages for page events are not installed: pip install '.[events]' in the folder of "
+                "agentcache's source"
+            )
         return value
 
     @field_validator("replica")

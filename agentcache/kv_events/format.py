@@ -22,7 +22,7 @@ from agentcache.cache.residency import PageArrived
 Layout = Literal["maps", "arrays"]
 Event = dict[str, Any]
 
-MEDIA = {"device": "GPU", "host": "CPU", "disk": "DISK"}
+MEDIA = {"device": "GPU", "host": "CPU", "disk": "STORAGE"}
 """Tiers in the words that readers know.  The place where attention reads is ``GPU`` to them, whatever it is made of."""
 
 END_OF_REPLAY = b"\xff" * 8

@@ -39,5 +39,5 @@ def open_events(settings: Settings) -> EventPublisher | None:
             sockets.close()
             raise
         logger.warning("%s; it is tried again", error)
-        return EventPublisher(sockets, trouble=str(error))
-    return EventPublisher(sockets)
+        return EventPublisher(sockets, trouble=str(error), layout=settings.kv_events_format)
+    return EventPublisher(sockets, layout=settings.kv_events_format)
