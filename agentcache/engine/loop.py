@@ -53,6 +53,9 @@ _CHECK_AFTER_S = 2.0
 _SAVE_S = 2.5
 """How long the disk tier may take to write what it owes when the engine stops."""
 
+_STUCK_S = 0.01
+"""Rest before work that did not move is tried again."""
+
 _PART_S = 0.2
 """How long each neighbour may take to end."""
 
@@ -119,6 +122,8 @@ class AsyncEngine:
         self._unchecked = False
         self._moved_at = 0.0
         self._thread = threading.Thread(target=self._run, name="agentcache-engine", daemon=True)
+        if core.far is not None:
+            core.far.wake = lambda: self._inbox.put(_look_again)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -352,8 +357,7 @@ class AsyncEngine:
         moved = False
         try:
             while not self._stopping.is_set():
-                # Work that cannot move (there should be none) must not spin.
-                self._take_in(wait=0 if moved else 0.01 if self._core.has_work else self._idle_wait())
+                self._take_in(wait=0 if moved else self._stuck_wait() if self._core.has_work else self._idle_wait())
                 moved = self._step()
                 self._check_when_idle(moved)
         except Exception:
@@ -362,6 +366,14 @@ class AsyncEngine:
             raise
         finally:
             self._end("the server is shutting down" if self._stopping.is_set() else "the engine stopped")
+
+    def _stuck_wait(self) -> float:
+        """Seconds to rest while there is work and none of it can move: pages are on their way, whose arrival ends the rest.
+
+        There should be no other reason, and no work that waits for nothing must spin.
+        """
+        fetch = self._core.far.wait_s() if self._core.far is not None else None
+        return _STUCK_S if fetch is None else min(max(fetch, 0.001), 0.5)
 
     def _idle_wait(self) -> float | None:
         """Seconds until something is to be done although nobody asks: a pin ends, or what was done is to be checked."""
@@ -423,6 +435,10 @@ class AsyncEngine:
         outbox, self._outbox = self._outbox, {}
         for loop, outputs in outbox.items():
             _tell(loop, _push_all, outputs)
+
+
+def _look_again() -> None:
+    """Nothing but the end of a rest."""
 
 
 def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:

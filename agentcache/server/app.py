@@ -41,6 +41,7 @@ from agentcache.settings import Settings
 if TYPE_CHECKING:
     from agentcache.engine.loop import AsyncEngine
     from agentcache.server.watch.tracing import Traces
+    from agentcache.sessions.vault import SessionVault
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +99,15 @@ def _traces(context: Context) -> Traces | None:
     return traces
 
 
+def _vault_of(engine: AsyncEngine, settings: Settings) -> SessionVault | None:
+    store = engine.page_store if settings.store_sessions else None
+    if store is None:
+        return None
+    from agentcache.store.vault import StoreVault
+
+    return StoreVault(store, settings.store_timeout_s)
+
+
 def _trace_file(engine: AsyncEngine, settings: Settings, desk: SessionDesk) -> TraceFile | None:
     """
     Raises:
@@ -109,15 +119,19 @@ def _trace_file(engine: AsyncEngine, settings: Settings, desk: SessionDesk) -> T
     return TraceFile(settings.trace, engine.tokenizer, [desk.home(key, None).owner for key in keys])
 
 
-def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
+def create_app(engine: AsyncEngine, settings: Settings, vault: SessionVault | None = None) -> FastAPI:
     """An app that serves ``engine``: starts it with its own start-up and stops it at its end.
 
     ``app.state.lifecycle.close()`` ends what runs and refuses what comes; ``run_server`` calls it on Ctrl-C and SIGTERM.
 
+    Args:
+        vault: where sessions are kept besides; by default in the engine's page store, if it has one and ``store_sessions``
+            is on.  Closed at the app's end.
+
     Raises:
         SettingsError: ``--trace`` names what cannot be written.
     """
-    desk = SessionDesk(engine, settings)
+    desk = SessionDesk(engine, settings, vault or _vault_of(engine, settings))
     trace = _trace_file(engine, settings, desk)
     context = Context(engine, settings, desk, trace=trace)
     if settings.access_log != "off":
@@ -127,13 +141,15 @@ def create_app(engine: AsyncEngine, settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.start()
-        sweeper = asyncio.create_task(context.desk.sweep_for_ever())
+        chores = [asyncio.create_task(chore()) for chore in (desk.sweep_for_ever, desk.tend_for_ever)]
         try:
             yield
         finally:
-            sweeper.cancel()
+            for chore in chores:
+                chore.cancel()
             context.lifecycle.close()
             closing = [watcher.close() for watcher in (traces, trace) if watcher is not None]
+            await desk.keeper.close()  # before the engine, which closes the store
             await asyncio.gather(_stop(engine), *closing)
 
     app = _App(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from agentcache.cache.manager import CacheManager
 from agentcache.chat.messages import normalize_messages, normalize_tools
 from agentcache.chat.tokenizer import Tokenizer
-from agentcache.errors import EngineStoppedError
+from agentcache.errors import AgentCacheError, EngineStoppedError
 from agentcache.lint.finding import Finding
 from agentcache.request import SequenceReport
 from agentcache.server.context import Context
-from agentcache.server.errors import ApiError
+from agentcache.server.errors import ApiError, from_runtime
 from agentcache.server.findings.foreign import foreign_replies
 from agentcache.server.findings.look import text_finding, to_json
 from agentcache.server.findings.runtime import Known, cache_finding, fork_finding, template_finding
@@ -26,8 +27,10 @@ from agentcache.server.misses import Asked, Places, describe, share_point_list, 
 from agentcache.server.share_points import SharePoint, ShareSearch
 from agentcache.server.usage import Notes
 from agentcache.sessions.naming import name_conversation
-from agentcache.sessions.session import Figures, TurnInFlight, as_message
+from agentcache.sessions.session import Session, TurnInFlight, as_message
+from agentcache.sessions.store import SessionNotFoundError
 from agentcache.sessions.transcript import Reply, Transcript
+from agentcache.sessions.turn import Answered, Figures
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,16 @@ class PromptEnding:
 
 
 class TurnEnding:
-    """The end of a session's turn."""
+    """The end of a session's turn.
 
-    def __init__(self, context: Context, key: str | None, turn: TurnInFlight, asked: Asked) -> None:
+    Args:
+        job_id: what the ids of its answer are made from.
+    """
+
+    def __init__(self, context: Context, key: str | None, turn: TurnInFlight, asked: Asked, job_id: str) -> None:
+        self.created = time.time()
+        """Of the answer, in Unix seconds."""
+        self._job_id = job_id
         self._context = context
         self._key = key
         self._turn = turn
@@ -132,7 +142,7 @@ class TurnEnding:
 
     def started(self, generation: Generation) -> None:
         self._search.start()
-        gone = ApiError(404, "the session was deleted while it generated", param="session", code="session_not_found")
+        gone = _gone()
         self._turn.cancel = lambda: generation.fail(gone)
         if self._turn.session.closed:
             generation.fail(gone)
@@ -156,11 +166,40 @@ class TurnEnding:
             space = Namespace(self._key, session.home.root, session.home.salt)
             miss = await told_elsewhere(self._context, space, prompt.transcript.ids, miss)
             found += self._lost(report, miss, basis)
-        self._turn.commit(reply, transcript, Figures.of(report, miss), self._context.engine.now())
+        if self._turn.turn_id is not None:
+            self._turn.answered = self._answered(choice, reply)
+        await self._commit(reply, transcript, Figures.of(report, miss))
         desk.namespaces.note(self._key, session.home.root, session.home.salt, prompt.transcript.ids)
         await desk.leases.follow(session)
         source = "transcript" if prompt.kept.tokens else "template"
         return Notes(session.id, source, counted(self._context, miss), seen.share_points, to_json(found))
+
+    async def _commit(self, reply: Reply, transcript: Transcript, figures: Figures) -> None:
+        """Written down first where other servers may go on with the session.
+
+        Raises:
+            ApiError: another server was faster, or ended the session; the turn has not happened.
+        """
+        turn, now = self._turn, self._context.engine.now()
+
+        def commit(session: Session) -> None:
+            if session.in_flight is not None:
+                session.in_flight.commit(reply, transcript, figures, now)
+
+        keeper = self._context.desk.keeper
+        try:
+            async with keeper.alone(self._context.desk.client(self._key), turn.session.id):
+                if turn.session.in_flight is turn and not turn.session.closed:
+                    await keeper.change(turn.session, commit)
+        except SessionNotFoundError as error:
+            raise _gone() from error
+        except AgentCacheError as error:
+            raise from_runtime(error) from error
+
+    def _answered(self, choice: Delta, reply: Reply) -> Answered:
+        assert choice.finish_reason is not None, "a choice that has finished says why"
+        text = reply.text if self._turn.session.head.raw else None
+        return Answered(self._job_id, self.created, choice.finish_reason.value, choice.stop_reason, text)
 
     def _lost(self, report: SequenceReport, miss: dict[str, Any], basis: Basis) -> list[Finding | None]:
         """What the cache does not have of the session's earlier turns."""
@@ -225,6 +264,10 @@ async def told_elsewhere(
         return miss
     detail = f"this key has sent this beginning to another model, whose pages are on disk: {names[name]}"
     return {**miss, "code": "model", "detail": detail}
+
+
+def _gone() -> ApiError:
+    return ApiError(404, "the session was deleted while it generated", param="session", code="session_not_found")
 
 
 def counted(context: Context, miss: dict[str, Any] | None) -> dict[str, Any] | None:

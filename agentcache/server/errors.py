@@ -15,9 +15,11 @@ from starlette.responses import JSONResponse, Response
 
 from agentcache.dialects.wording import shown
 from agentcache.errors import AgentCacheError, EngineFailingError, EngineStoppedError, QueueFullError, RequestError
+from agentcache.sessions.records import RecordDivergedError
 from agentcache.sessions.session import SessionBusyError
 from agentcache.sessions.snapshots import SnapshotDivergedError, SnapshotFailedError, SnapshotNotFoundError
 from agentcache.sessions.store import SessionNotFoundError, TooManySessionsError
+from agentcache.sessions.vault import VaultUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ _OF_SESSIONS: dict[type[AgentCacheError], tuple[int, str, str]] = {
     SessionNotFoundError: (404, "session_not_found", "session"),
     SessionBusyError: (429, "session_busy", "session"),
     TooManySessionsError: (429, "too_many_sessions", "session"),
+    RecordDivergedError: (422, "session_diverged", "session"),
+    VaultUnavailableError: (503, "session_vault_unavailable", "session"),
     SnapshotNotFoundError: (404, "snapshot_not_found", "from_snapshot"),
     SnapshotDivergedError: (422, "session_diverged", "from_snapshot"),
     SnapshotFailedError: (500, "snapshot_failed", "name"),
@@ -116,7 +120,7 @@ def from_runtime(error: AgentCacheError) -> ApiError:
         return ApiError(503, str(error), code="engine_stopped")
     if (answer := _OF_SESSIONS.get(type(error))) is not None:
         status, code, param = answer
-        headers = {"retry-after": "1"} if status == 429 else None
+        headers = {"retry-after": "1"} if status in (429, 503) else None
         return ApiError(status, str(error), param=param, code=code, headers=headers)
     logger.error("the runtime failed", exc_info=error)
     return internal_error()

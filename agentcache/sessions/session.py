@@ -15,75 +15,17 @@ from agentcache.chat.renderer import ChatRenderer
 from agentcache.chat.replies.pieces import ReplyMessage
 from agentcache.chat.splice import ChatInput
 from agentcache.errors import AgentCacheError, RequestError
-from agentcache.request import SequenceReport
 from agentcache.sessions.added_tools import AddedTools, beside
-from agentcache.sessions.transcript import EndToken, Mark, Prompt, Reply, Transcript, continue_chat, render_fresh
+from agentcache.sessions.transcript import Prompt, Reply, Transcript, continue_chat, render_fresh
+from agentcache.sessions.turn import Answered, Figures, Message, Turn
 
-_EVENTS_KEPT = 256
+EVENTS_KEPT = 256
 _CHANGES = frozenset({"turn", "rollback", "adopted"})
 """Events that change what a session holds."""
-
-Message = dict[str, Any]
 
 
 class SessionBusyError(AgentCacheError):
     """A second turn while one is in flight, or a change that cannot be made meanwhile (HTTP 429)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a turn cost, in tokens, and why it was not cached further."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    computed_tokens: int
-    completion_tokens: int
-    miss: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, report: SequenceReport, miss: dict[str, Any] | None) -> Figures:
-        return cls(
-            report.prompt_tokens, report.cached_tokens, report.computed_tokens, report.completion_tokens, miss
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A committed turn.
-
-    Attributes:
-        messages: what was sent, and the reply.
-        mark, end: where the session's transcript ended with this turn, and the token that ended the reply.
-        replaced: the transcript before this turn, where the template did not let it be continued.
-        turn_id: the client's own name of it, by which it can tell its turn from another client's.
-        added: tools that came with it.
-    """
-
-    messages: tuple[Message, ...]
-    mark: Mark
-    end: EndToken | None
-    replaced: Transcript | None
-    figures: Figures
-    turn_id: str | None = None
-    added: AddedTools | None = None
-
-    @property
-    def rendered_messages(self) -> list[Message]:
-        """What the chat template is given of it: the messages, and what was told of tools beside them."""
-        *sent, reply = self.messages
-        return [*beside(sent, self.added), reply]
-
-    def to_json(self) -> dict[str, Any]:
-        figures = self.figures
-        return {
-            "messages": len(self.messages),
-            "tools": [] if self.added is None else self.added.names,
-            "prompt_tokens": figures.prompt_tokens,
-            "cached_tokens": figures.cached_tokens,
-            "computed_tokens": figures.computed_tokens,
-            "completion_tokens": figures.completion_tokens,
-            "miss": figures.miss,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +60,23 @@ class Home:
     salt: str | None = None
 
 
+@dataclass(slots=True)
+class VaultCopy:
+    """What is known of a session's record in the vault.
+
+    Attributes:
+        version: the last one that this server has read or written; 0 before there is one.
+        owed: the session has gone on since, while the vault did not answer.
+        tried: digests of records that may have been written, while the vault did not say so.
+        expires: what the record says of the end of its time, in Unix seconds.
+    """
+
+    version: int = 0
+    owed: bool = False
+    tried: set[bytes] = field(default_factory=set)
+    expires: float = 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """The transcript of one conversation, or of one raw text.
@@ -129,6 +88,7 @@ class Session:
         ttl_s: it ends when it was not used for so long.
         lease_until: when the pin or the wait that keeps its pages ends.
         bookmark: what the engine knows of its tokens.
+        copy: what the vault has of it.
     """
 
     id: str
@@ -145,7 +105,8 @@ class Session:
     closed: bool = False
     in_flight: TurnInFlight | None = None
     bookmark: Bookmark = field(default_factory=Bookmark)
-    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_EVENTS_KEPT))
+    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    copy: VaultCopy = field(default_factory=VaultCopy)
 
     @property
     def messages(self) -> list[Message]:
@@ -222,7 +183,7 @@ class Session:
         twin = replace(
             self, id=new_id, parent=self.id, turns=self.turns[:kept], transcript=self.transcript_at(kept), created=now,
             lease_until=None, in_flight=None, bookmark=Bookmark(self.bookmark.tokens), metadata=dict(self.metadata),
-            events=deque(maxlen=_EVENTS_KEPT),
+            events=deque(maxlen=EVENTS_KEPT), copy=VaultCopy(),
         )  # fmt: skip
         twin.note("forked", now, parent=self.id, turns=kept)
         self.note("fork", now, child=new_id, turns=kept)
@@ -231,6 +192,21 @@ class Session:
     def frozen(self) -> Session:
         """A copy of the committed turns, for a writer that takes its time."""
         return replace(self, turns=self.turns.copy(), in_flight=None, events=deque())
+
+    def draft(self) -> Session:
+        """A copy to make a change to, which is then written down before it is made here."""
+        events = deque(self.events, maxlen=EVENTS_KEPT)
+        twin = replace(self, turns=self.turns.copy(), metadata=dict(self.metadata), bookmark=Bookmark(), events=events)
+        if self.in_flight is not None:
+            twin.in_flight = replace(self.in_flight, session=twin, over=asyncio.Event())
+        return twin
+
+    def become(self, other: Session) -> None:
+        """Go on as ``other``, a newer state of this session from elsewhere."""
+        self.transcript, self.turns = other.transcript, other.turns
+        self.metadata, self.events, self.parent = other.metadata, other.events, other.parent
+        self.ttl_s, self.created, self.expires_at = other.ttl_s, other.created, other.expires_at
+        self.copy, self.bookmark = other.copy, Bookmark()
 
     def rollback(self, to_turn: int, now: float) -> None:
         """Keep the first ``to_turn`` turns and forget the others.
@@ -302,7 +278,7 @@ class TurnInFlight:
     Attributes:
         cancel: ends the generation; called when the session is deleted.
         over: set when the turn has ended, committed or not.
-        turn_id, added: see ``Turn``.
+        turn_id, added, answered: see ``Turn``.
     """
 
     session: Session
@@ -314,6 +290,7 @@ class TurnInFlight:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     turn_id: str | None = None
     added: AddedTools | None = None
+    answered: Answered | None = None
 
     @property
     def all_messages(self) -> list[Message]:
@@ -356,6 +333,7 @@ class TurnInFlight:
             figures=figures,
             turn_id=self.turn_id,
             added=self.added,
+            answered=self.answered,
         )
         session.turns.append(turn)
         session.transcript = transcript

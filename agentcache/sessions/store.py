@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterator
 
 from agentcache.errors import AgentCacheError
+from agentcache.replica_ids import tagged
 from agentcache.sessions.session import Session
 
+ID = re.compile(r"sess_[0-9a-f]{24}(-[a-z0-9]{1,32})?")
+"""As ``SessionStore.new_id`` makes them, here or on another server."""
 MAX_TTL_S = 604_800
 """A week."""
 DEFAULT_TTL_S = 3_600
@@ -29,23 +33,36 @@ class SessionStore:
     Args:
         clock: seconds; what idle time is measured with.
         on_end: told of every session that ends (its leases go with it).
+        replica: this server's name among others, which new ids end with.
     """
 
-    def __init__(self, clock: Callable[[], float], on_end: Callable[[Session], None]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], on_end: Callable[[Session], None], replica: str | None = None
+    ) -> None:
         self._clock = clock
         self._on_end = on_end
+        self._replica = replica
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
         self.sweep()
         return len(self._sessions)
 
-    @staticmethod
-    def new_id() -> str:
-        return f"sess_{secrets.token_hex(12)}"
+    def new_id(self) -> str:
+        return tagged(f"sess_{secrets.token_hex(12)}", self._replica)
 
     def add(self, session: Session) -> Session:
+        """Keep a session whose idle time begins now.
+
+        Raises:
+            TooManySessionsError: the store is full.
         """
+        session.touch(self._clock())
+        return self.put(session)
+
+    def put(self, session: Session) -> Session:
+        """Keep a session that came from elsewhere.
+
         Raises:
             TooManySessionsError: the store is full.
         """
@@ -53,7 +70,6 @@ class SessionStore:
             self.sweep()
         if len(self._sessions) >= MAX_SESSIONS:
             raise TooManySessionsError(f"the server holds {MAX_SESSIONS:,} sessions, the most it may: delete some")
-        session.touch(self._clock())
         self._sessions[session.id] = session
         return session
 

@@ -117,6 +117,7 @@ class StubEngine:
     ready: bool = False
     tasks: set[asyncio.Task] = field(default_factory=set)
     neighbours: list = field(default_factory=list)
+    page_store: object = None
 
     def start(self):
         self.ready = True

@@ -86,7 +86,8 @@ def chat_router(context: Context) -> APIRouter:
         """OpenAI's chat completions; ``agentcache`` in the answer says how much of the prompt was cached."""
         raw = await read_body(request, context.settings.max_body)
         # Parsing, rendering and tokenising a long conversation takes a while: not on the event loop.
-        job = await run_in_threadpool(prepare, raw, api_key(request), named_session(context, request))
+        session = await named_session(context, request)
+        job = await run_in_threadpool(prepare, raw, api_key(request), session)
         if isinstance(job, ChatTurnBody):
             return await chat_turn(context, request, job, writer)
         return await answer(context, request, job, writer(job))

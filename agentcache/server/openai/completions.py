@@ -123,7 +123,8 @@ def completions_router(context: Context) -> APIRouter:
         """OpenAI's completions.  Choices are ordered by prompt, then by sequence."""
         raw = await read_body(request, context.settings.max_body)
         # Parsing and tokenising a long prompt takes a while: not on the event loop.
-        job = await run_in_threadpool(prepare, raw, api_key(request), named_session(context, request))
+        session = await named_session(context, request)
+        job = await run_in_threadpool(prepare, raw, api_key(request), session)
         if isinstance(job, CompletionTurnBody):
             return await completion_turn(context, request, job, writer)
         return await answer(context, request, job, writer(job))

@@ -37,7 +37,7 @@ class ResponseWriter(Writer):
         self._store = store
         self._response = response_json(asked, self.answer_id, self.model)
         self._told = asked.job.params.logprobs is not None
-        self._output = OutputItems(asked.job.id, asked.conversation.toolbox, logprobs=self._told)
+        self._output = OutputItems(asked.job.id.partition("-")[0], asked.conversation.toolbox, logprobs=self._told)
         self._pieces = self._make_pieces()
         self._sequence = 0
 

@@ -49,7 +49,8 @@ async def create_session(context: Context, body: CreateBody, key: str | None) ->
         metadata=body.metadata or {},
     )
     session.note("created", now)
-    return context.desk.store.add(session)
+    await context.desk.keeper.add(session)
+    return session
 
 
 def _check_kind(body: CreateBody) -> None:
@@ -108,7 +109,7 @@ def _beginning(
 
 async def _restore(context: Context, body: CreateBody, name: str, key: str | None) -> Session:
     desk = context.desk
-    snapshot = await run_in_threadpool(desk.snapshots.load, name, desk.home(key, None).owner)
+    snapshot = await desk.snapshots.load(name, desk.home(key, None).owner)
     now = context.engine.now()
     session = Session(
         id=desk.store.new_id(),
@@ -121,4 +122,5 @@ async def _restore(context: Context, body: CreateBody, name: str, key: str | Non
         turns=snapshot.turns,
     )
     session.note("restored", now, snapshot=name)
-    return desk.store.add(session)
+    await desk.keeper.add(session)
+    return session

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -30,8 +32,10 @@ from agentcache.server.sessions.bodies import (
     WaitBody,
 )
 from agentcache.server.sessions.create import create_session
+from agentcache.server.sessions.keeping import Client
 from agentcache.server.sessions.preconditions import check_adopt, check_rollback, check_turns, turns_wanted
 from agentcache.sessions.session import Session
+from agentcache.sessions.store import SessionNotFoundError
 
 _PIN_S = 300.0
 _WAIT_S = 300.0
@@ -86,8 +90,11 @@ def sessions_router(context: Context) -> APIRouter:
         # Nothing at all is an empty object: most of these calls need no word more than their address.
         return check(model, parse_object(raw) if raw.strip() else {})
 
-    def mine(request: Request, session_id: str, *, use: bool = True) -> Session:
-        return desk.session(session_id, api_key(request), use=use)
+    def client(request: Request) -> Client:
+        return desk.client(api_key(request))
+
+    async def mine(request: Request, session_id: str, *, use: bool = True) -> Session:
+        return await desk.keeper.get(client(request), session_id, use=use)
 
     async def told(session: Session, whole: bool) -> dict[str, Any]:
         """With what was said in its committed turns; of a raw session, the text that its ids stand for."""
@@ -116,17 +123,17 @@ def sessions_router(context: Context) -> APIRouter:
 
     @router.get("", summary="The sessions of this key")
     async def sessions(request: Request) -> dict[str, Any]:
-        owned = desk.store.of(desk.home(api_key(request), None).owner)
-        return {"object": "list", "data": [session_json(context, session) for session in list(owned)]}
+        owned = await desk.keeper.owned(client(request))
+        return {"object": "list", "data": [session_json(context, session) for session in owned]}
 
     @router.get("/{session_id}", summary="One session")
     async def session(request: Request, session_id: str) -> dict[str, Any]:
         """With ``?include=messages`` also what was said.  Looking at a session does not keep it alive."""
-        return await told(mine(request, session_id, use=False), wants_messages(request))
+        return await told(await mine(request, session_id, use=False), wants_messages(request))
 
     @router.get("/{session_id}/explain", summary="What happened to a session, and what of it is cached now")
     async def explained(request: Request, session_id: str) -> dict[str, Any]:
-        session = mine(request, session_id, use=False)
+        session = await mine(request, session_id, use=False)
         events = [{**event, "at": desk.unix(event["at"])} for event in session.events]
         tokens = engine.paged(session.transcript.ids, session.home.root, session.bookmark)
         cached = await engine.inspect(lambda manager: _cached(manager, tokens))
@@ -135,9 +142,10 @@ def sessions_router(context: Context) -> APIRouter:
     @router.delete("/{session_id}", summary="End a session")
     async def delete(request: Request, session_id: str) -> dict[str, Any]:
         """Its pages stay as ordinary cache; a turn in flight is aborted.  With ``?if_turns=N`` only if it has N turns."""
-        session = mine(request, session_id)
-        check_turns(session, turns_wanted(request))
-        desk.store.end(session)
+        wanted = turns_wanted(request)
+        async with desk.keeper.alone(client(request), session_id) as find:
+            check = None if wanted is None else partial(check_turns, expected=wanted)
+            await desk.keeper.end(await find(session_id), check)
         await engine.settled()
         return {"id": session_id, "object": "session.deleted", "deleted": True}
 
@@ -145,33 +153,40 @@ def sessions_router(context: Context) -> APIRouter:
     async def fork(request: Request, session_id: str) -> dict[str, Any]:
         """They share every page up to where they part; works while a turn runs, which is then not part of them."""
         body = await body_of(request, ForkBody)
-        parent = mine(request, session_id)
-        now = engine.now()
-        twins = [parent.fork(desk.store.new_id(), now, body.at_turn) for _ in range(body.n or 1)]
-        return {"sessions": [session_json(context, desk.store.add(twin)) for twin in twins]}
+        async with desk.keeper.alone(client(request), session_id) as find:
+            parent, now = await find(session_id), engine.now()
+            twins = [parent.fork(desk.store.new_id(), now, body.at_turn) for _ in range(body.n or 1)]
+        await asyncio.gather(*(desk.keeper.add(twin) for twin in twins))
+        return {"sessions": [session_json(context, twin) for twin in twins]}
 
     @router.post("/{session_id}/adopt", summary="Go on as a fork did", openapi_extra=json_request(AdoptBody))
     async def adopt(request: Request, session_id: str) -> dict[str, Any]:
         """The session's turns become those of ``session``, which ends; done again it does nothing more."""
         body = await body_of(request, AdoptBody)
-        session = mine(request, session_id)
-        if body.session == session.id:
-            raise bad_field("session", f"got {shown(body.session)} itself, expected a fork of it")
-        if desk.store.find(body.session, session.home.owner) is None and session.has_just_adopted(body.session):
-            return session_json(context, session)
-        fork = mine(request, body.session)
-        check_adopt(session, fork, body)
-        session.adopt(fork, engine.now())
-        await desk.leases.inherit(session, fork, lambda: desk.store.end(fork))
+        async with desk.keeper.alone(client(request), session_id, body.session) as find:
+            session = await find(session_id)
+            if body.session == session.id:
+                raise bad_field("session", f"got {shown(body.session)} itself, expected a fork of it")
+            try:
+                fork = await find(body.session)
+            except SessionNotFoundError:
+                if session.has_just_adopted(body.session):
+                    return session_json(context, session)
+                raise
+            check_adopt(session, fork, body)
+            await desk.keeper.change(session, partial(Session.adopt, fork=fork, now=engine.now()))
+            await desk.leases.inherit(session, fork, lambda: desk.store.end(fork))
+            await desk.keeper.end(fork)
         await engine.settled()
         return session_json(context, session)
 
     @router.post("/{session_id}/rollback", summary="Drop the last turns", openapi_extra=json_request(RollbackBody))
     async def rollback(request: Request, session_id: str) -> dict[str, Any]:
         body = await body_of(request, RollbackBody)
-        session = mine(request, session_id)
-        check_rollback(session, body)
-        session.rollback(body.to_turn, engine.now())
+        async with desk.keeper.alone(client(request), session_id) as find:
+            session = await find(session_id)
+            check_rollback(session, body)
+            await desk.keeper.change(session, partial(Session.rollback, to_turn=body.to_turn, now=engine.now()))
         await desk.leases.follow(session)
         return session_json(context, session)
 
@@ -179,7 +194,7 @@ def sessions_router(context: Context) -> APIRouter:
     async def wait(request: Request, session_id: str) -> dict[str, Any]:
         """A lease of ``ttl_s``, or of a few times ``expect_s``; it never shortens one that the session has."""
         body = await body_of(request, WaitBody)
-        session = mine(request, session_id)
+        session = await mine(request, session_id)
         expected = _WAIT_S if body.expect_s is None else max(_LEAST_WAIT_S, _PATIENCE * body.expect_s)
         running = desk.leases.until(session)
         left = 0.0 if running is None else running - engine.now()
@@ -189,11 +204,11 @@ def sessions_router(context: Context) -> APIRouter:
     async def pin(request: Request, session_id: str) -> dict[str, Any]:
         """In place of the lease that the session has; inside the server's budget, so fewer pages may be granted."""
         body = await body_of(request, PinBody)
-        return await lease(mine(request, session_id), body.ttl_s or _PIN_S, "pin")
+        return await lease(await mine(request, session_id), body.ttl_s or _PIN_S, "pin")
 
     @router.post("/{session_id}/unpin", summary="Give a pin or a wait back")
     async def unpin(request: Request, session_id: str) -> dict[str, Any]:
-        session = mine(request, session_id)
+        session = await mine(request, session_id)
         desk.leases.end(session)
         session.note("unpin", engine.now())
         await engine.settled()
@@ -203,9 +218,9 @@ def sessions_router(context: Context) -> APIRouter:
     async def snapshot(request: Request, session_id: str) -> dict[str, Any]:
         """The committed turns, under a name of this key; an older snapshot of that name is replaced."""
         body = await body_of(request, SnapshotBody)
-        session = mine(request, session_id)
+        session = await mine(request, session_id)
         frozen = session.frozen()
-        await run_in_threadpool(desk.snapshots.save, body.name, frozen)
+        await desk.snapshots.save(body.name, frozen)
         session.note("snapshot", engine.now(), name=body.name)
         return {"name": body.name, "session": session.id, "tokens": len(frozen.transcript), "turns": len(frozen.turns)}
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -21,55 +20,36 @@ from agentcache.server.job import Job, Prompt, new_id
 from agentcache.server.misses import Asked
 from agentcache.server.params import sampling_params, split_prompts
 from agentcache.server.replies.plan import wanted
-from agentcache.server.replies.reading import PLAIN, Reading
 from agentcache.server.replies.tool_choice import check_tools
 from agentcache.server.reply import answer
 from agentcache.server.sessions.added_tools import added_tools
+from agentcache.server.sessions.keeping import Client
 from agentcache.server.sessions.preconditions import check_turns
-from agentcache.server.writer import Writer
+from agentcache.server.sessions.repeats import Committed, answer_again, committed_as
+from agentcache.server.sessions.steps import Begin, MakeWriter, Question, Steps
 from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
+from agentcache.sessions.store import ID, SessionNotFoundError
 
 _HEADERS = ("x-session-id", "x-claude-code-session-id")
 _CUT_S = 0.5
 """How long a new turn waits for one that its client has just cut."""
 
-MakeWriter = Callable[[Job], Writer]
-Begin = Callable[[], TurnInFlight]
 
-
-@dataclass(frozen=True)
-class Question:
-    """What a turn asks the engine, and how what comes back is read."""
-
-    asked: Asked
-    prompt: Prompt
-    params: SamplingParams
-    reading: Reading = PLAIN
-
-
-@dataclass(frozen=True)
-class Steps:
-    """How a turn of one kind of session is made.
-
-    Attributes:
-        check: whether the body fits the session; gives what begins the turn, which nothing may come before any more.
-        ask: renders and tokenises a turn, for a job of some id; off the event loop.
-    """
-
-    check: Callable[[Session], Awaitable[Begin]]
-    ask: Callable[[TurnInFlight, SamplingParams, str], Question]
-    make_writer: MakeWriter
-
-
-def named_session(context: Context, request: Request) -> str | None:
+async def named_session(context: Context, request: Request) -> str | None:
     """The session that a header names, for clients that cannot add to the body.
 
     Agents send ids of their own in these headers; one that is no session of this key is no matter.
+
+    Raises:
+        VaultUnavailableError: it may be a session of this key in the vault, which does not answer.
     """
+    client = context.desk.client(api_key(request))
     for header in _HEADERS:
         name = request.headers.get(header)
-        if name and context.desk.store.find(name, context.desk.home(api_key(request), None).owner) is not None:
-            return name
+        if name and ID.fullmatch(name):
+            with suppress(SessionNotFoundError):
+                await context.desk.keeper.get(client, name, use=False)
+                return name
     return None
 
 
@@ -147,24 +127,19 @@ async def _answer_turn(
     context.check_open()
     params = sampling_params(body, context.engine.info.vocab_size)
     key = api_key(request)
-    assert body.session is not None
-    session = context.desk.session(body.session, key)
-    if body.cache_salt is not None and body.cache_salt != session.home.salt:
-        raise bad_field("cache_salt", "got another salt than the session's, which never changes; leave it out")
-    begin = await steps.check(session)
-    await _let_a_cut_turn_end(session)
-    context.desk.session(body.session, key)  # it may have been deleted meanwhile
-    check_turns(session, body.if_turns)
-    turn = begin()
+    turn = await _begun(context, context.desk.client(key), body, steps)
+    if isinstance(turn, Committed):
+        return await answer_again(context, request, body, steps, turn)
     turn.turn_id = body.turn_id
+    session = turn.session
     try:
         job_id = new_id()
         question = await run_in_threadpool(steps.ask, turn, params, job_id)
-        ending = TurnEnding(context, key, turn, question.asked)
+        ending = TurnEnding(context, key, turn, question.asked, job_id)
         home = session.home
         job = Job(
-            body, [question.prompt], question.params, home.root, home.owner, ending,
-            bookmark=session.bookmark, reading=question.reading, id=job_id, asked=[question.asked], salt=home.salt,
+            body, [question.prompt], question.params, home.root, home.owner, ending, bookmark=session.bookmark,
+            reading=question.reading, id=job_id, created=ending.created, asked=[question.asked], salt=home.salt,
         )  # fmt: skip
         return await answer(context, request, job, steps.make_writer(job))
     except BaseException:
@@ -172,18 +147,35 @@ async def _answer_turn(
         raise
 
 
-async def _let_a_cut_turn_end(session: Session) -> None:
+async def _begun(context: Context, client: Client, body: GenerationBody, steps: Steps) -> TurnInFlight | Committed:
+    """The turn that ``body`` asks for, begun; or the one that it was, where it is committed already."""
+    desk, session_id, loop = context.desk, body.session, asyncio.get_running_loop()
+    assert session_id is not None
+    until = loop.time() + _CUT_S
+    while True:
+        async with desk.keeper.alone(client, session_id) as find:
+            session = await find(session_id)
+            if body.cache_salt is not None and body.cache_salt != session.home.salt:
+                raise bad_field("cache_salt", "got another salt than the session's, which never changes; leave it out")
+            begin = await steps.check(session)
+            again = await committed_as(session, body, steps)
+            desk.store.get(session_id, client.owner)  # it may have been deleted meanwhile
+            running = session.in_flight
+            if running is None or loop.time() >= until:  # which ``begin`` refuses
+                if again is not None:
+                    return again
+                check_turns(session, body.if_turns)
+                return begin()
+        await _let_a_cut_turn_end(running, until - loop.time())
+
+
+async def _let_a_cut_turn_end(turn: TurnInFlight, patience_s: float) -> None:
     """Whoever hangs up and sends the next turn at once may be faster than the news of the hang-up.
 
     Raises:
-        SessionBusyError: the turn in flight was not cut.
+        SessionBusyError: the turn was not cut.
     """
-    turn = session.in_flight
-    if turn is None:
-        return
-    try:
-        await asyncio.wait_for(turn.over.wait(), _CUT_S)
-    except asyncio.TimeoutError:
-        return  # refused where the new turn begins
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(turn.over.wait(), patience_s)
     if turn.committed:
-        raise SessionBusyError(f"session {session.id} was generating; one turn at a time")
+        raise SessionBusyError(f"session {turn.session.id} was generating; one turn at a time")

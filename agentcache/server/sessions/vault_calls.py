@@ -1,0 +1,66 @@
+"""Calls to a vault that may be out of reach: told in the log once, counted, and not waited for again and again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+from typing import TypeVar
+
+from agentcache.sessions.vault import Kept, RecordName, SessionVault, VaultUnavailableError
+
+logger = logging.getLogger(__name__)
+
+_REST_S = 1.0
+"""A vault that did not answer is not asked for so long: whoever comes meanwhile would wait in vain as well."""
+T = TypeVar("T")
+
+
+def digest_of(record: bytes) -> bytes:
+    return blake2b(record, digest_size=16).digest()
+
+
+class VaultCalls:
+    """Used on the event loop only.
+
+    Args:
+        counts: ``unavailable`` calls are counted in it.
+    """
+
+    def __init__(self, vault: SessionVault, counts: Counter[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._vault = vault
+        self._counts = counts
+        self._clock = clock
+        self._rests_until = 0.0
+        self._silent = False
+
+    async def load(self, name: RecordName, known: int = 0) -> Kept | None:
+        return await self._asked(lambda: self._vault.load(name, known))
+
+    async def save(self, name: RecordName, record: bytes, expected: int, ttl_s: float) -> bool:
+        return await self._asked(lambda: self._vault.save(name, record, expected, ttl_s))
+
+    async def ids_of(self, owner: bytes) -> list[str]:
+        return await self._asked(lambda: self._vault.ids_of(owner))
+
+    async def close(self) -> None:
+        await self._vault.close()
+
+    async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
+        if self._clock() < self._rests_until:
+            raise VaultUnavailableError("the session vault did not answer a moment ago")
+        try:
+            answer = await call()
+        except VaultUnavailableError as error:
+            self._counts["unavailable"] += 1
+            self._rests_until = self._clock() + _REST_S
+            if not self._silent:
+                logger.warning("the session vault does not answer, sessions that are here go on without it: %s", error)
+            self._silent = True
+            raise
+        if self._silent:
+            logger.warning("the session vault answers again")
+        self._silent = False
+        return answer
