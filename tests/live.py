@@ -54,10 +54,10 @@ class LiveServer:
 
 
 @contextmanager
-def live_engine(engine: Any, settings: Settings, port: int = 0) -> Iterator[LiveServer]:
+def live_engine(engine: Any, settings: Settings, port: int = 0, vault: Any = None) -> Iterator[LiveServer]:
     """Serve ``engine``, which must not be started yet, on a free port unless one is given."""
     listener = listen("127.0.0.1", port)
-    server = Server(create_app(engine, settings), settings)
+    server = Server(create_app(engine, settings, vault), settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     deadline = time.monotonic() + 30
@@ -77,7 +77,7 @@ def live_engine(engine: Any, settings: Settings, port: int = 0) -> Iterator[Live
 
 
 @contextmanager
-def live_server(model_folder: Path | str, port: int = 0, **settings: Any) -> Iterator[LiveServer]:
+def live_server(model_folder: Path | str, port: int = 0, vault: Any = None, **settings: Any) -> Iterator[LiveServer]:
     """Load ``model_folder`` on the CPU in float32 and serve it; ``settings`` are fields of ``Settings``.
 
     With several API keys the operator's is "operator", unless ``admin_keys`` are given.
@@ -88,7 +88,7 @@ def live_server(model_folder: Path | str, port: int = 0, **settings: Any) -> Ite
     if len(settings.get("api_keys", ())) > 1:
         chosen.setdefault("admin_keys", ("operator",))
     built = Settings(model=str(model_folder), **chosen)
-    with live_engine(build_engine(built), built, port) as server:
+    with live_engine(build_engine(built), built, port, vault) as server:
         yield server
 
 
