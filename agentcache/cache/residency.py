@@ -79,7 +79,7 @@ class Residency:
     def remove(self, listener: Listener) -> None:
         """Tell it nothing more; a listener that was never added is ignored."""
         with self._lock:
-            self._listeners = [each for each in self._listeners if each is not listener]
+            self._listeners = [each for each in self._listeners if each != listener]
 
     def __call__(self, event: Residence) -> None:
         with self._lock:
