@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agentcache.cache.explain import Miss
+    from agentcache.cache.fetching import Errand
     from agentcache.cache.lease import Lease
     from agentcache.cache.tokens import Bookmark, PagedTokens
     from agentcache.chat.detokenizer import TextStream
@@ -140,7 +141,7 @@ class SequenceReport:
     preemptions: int
     miss: Miss | None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
-    """Of the cached tokens, those that came back from a tier below the device (``host``, ``disk``)."""
+    """Of the cached tokens, those that came back from a tier below the device (``host``, ``disk``, ``store``)."""
     queue_s: float | None = field(default=None, compare=False)
     """Seconds from its arrival at the engine to its first admission; of a request's first sequence."""
 
@@ -239,6 +240,8 @@ class Sequence:
     """Order of arrival, set by the scheduler."""
     state: SequenceState = SequenceState.WAITING
     lease: Lease | None = None
+    errand: Errand | None = None
+    """What it asks of a tier behind a network before its next admission."""
     constraint: Constraint | None = None
     text: TextStream | None = None
     """Made for sequences with stop strings only: for them text decides when they end."""

@@ -86,6 +86,9 @@ class DiskTier:
         with self._lock:
             return key in self._sizes or key in self._waiting
 
+    def lacks(self, key: bytes) -> bool:
+        return key not in self
+
     def touch(self, key: bytes) -> None:
         with self._lock:
             if key in self._sizes:

@@ -58,7 +58,7 @@ class PageCopied:
 
 @dataclass(frozen=True, slots=True)
 class PageLoaded:
-    """A page came back from ``tier`` (``host`` or ``disk``)."""
+    """A page came back from ``tier`` (``host``, ``disk`` or ``store``)."""
 
     key: bytes
     page: int

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from agentcache.cache.check import check_manager
 from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageLoaded
 from agentcache.cache.explain import Miss, explain
+from agentcache.cache.fetching import Errand
 from agentcache.cache.hashing import pack_tokens
 from agentcache.cache.in_flight import InFlight, fills_much_of, longest_open_page
 from agentcache.cache.lease import Lease
@@ -38,6 +39,7 @@ class Refusal(enum.Enum):
 
     NO_ROOM = "too few pages are free or can be evicted"
     IN_FLIGHT = "a running request is computing the very page that this prompt needs next"
+    FETCHING = "pages of this prompt are on their way from a shared store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,13 @@ class CacheManager:
     # -- leases ---------------------------------------------------------------------------------------------------
 
     def acquire(
-        self, tokens: PagedTokens, *, reuse: bool = True, spare: int = 0, first: bool = True
+        self,
+        tokens: PagedTokens,
+        *,
+        reuse: bool = True,
+        spare: int = 0,
+        first: bool = True,
+        errand: Errand | None = None,
     ) -> Lease | Refusal:
         """Match ``tokens``, hold what was found and reserve room for all of them, in one step.
 
@@ -175,12 +183,15 @@ class CacheManager:
             reuse: ``False`` computes every position (the pages are still published).
             spare: pages that must stay available after the reservation.
             first: whether this is the request's first admission (later ones are not counted as hits or misses again).
+            errand: what this admission asks of a tier that answers later; ``None`` asks nothing of it.
         """
-        lease = self._acquire(tokens, reuse=reuse and self.enabled, spare=spare, first=first)
+        lease = self._acquire(tokens, errand, reuse=reuse and self.enabled, spare=spare, first=first)
         self._keep_quotas()
         return lease
 
-    def _acquire(self, tokens: PagedTokens, *, reuse: bool, spare: int, first: bool) -> Lease | Refusal:
+    def _acquire(
+        self, tokens: PagedTokens, errand: Errand | None, *, reuse: bool, spare: int, first: bool
+    ) -> Lease | Refusal:
         total = len(tokens)
         match = self.tree.match(tokens, total) if reuse else Match(self.tree.match(tokens, 0).node, [])
         if reuse and self.tails:
@@ -195,9 +206,16 @@ class CacheManager:
         need = self.pages_for(total) - len(match.pages)
         room = self._room_for(need, match, spare)
         if need > room:
-            # It will be tried again: until then, what it found should not be the next to go.
-            self.tree.touch(match.partial if match.partial_tokens and isinstance(match.partial, Node) else match.node)
+            self._keep_found(match)
             return Refusal.NO_ROOM
+        if (
+            reuse
+            and self.lower is not None
+            and errand is not None
+            and errand.waits(self.lower, tokens, len(match.pages))
+        ):
+            self._keep_found(match)
+            return Refusal.FETCHING
         found = self.lower.find(tokens, len(match.pages)) if reuse and self.lower is not None else []
         if found:
             match.partial = None  # whole pages from below reach further than a part of one
@@ -213,6 +231,10 @@ class CacheManager:
                 self.events.add(Missed(lease.miss.code, lease.miss.at_token))
         self._announce(lease)
         return lease
+
+    def _keep_found(self, match: Match) -> None:
+        """It will be tried again: until then, what it found should not be the next to go."""
+        self.tree.touch(match.partial if match.partial_tokens and isinstance(match.partial, Node) else match.node)
 
     def _look_at_open_pages(self, tokens: PagedTokens, match: Match) -> None:
         page = longest_open_page(self._leases, tokens, match)

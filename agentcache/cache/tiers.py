@@ -7,6 +7,8 @@
          │    └──hit, evicted, shutdown──► disk (written behind)
          └───────────copied back on a hit, never moved: the lower copy stays
 
+Behind the disk there can be a store that servers share (``fetching``).
+
 A stored page is found by its chain key and compared by its tokens and its parent's key, as in the tree; a walk that starts at
 the namespace root therefore never takes a page of other tokens.  Only full pages are stored, except for a sequence that is
 *swapped out*: it gives its pages back although it is not finished, and host memory keeps its partly filled last one too.
@@ -19,7 +21,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agentcache.cache.eviction import EvictionClass
 from agentcache.cache.hashing import pack_tokens, page_key
@@ -28,7 +30,13 @@ from agentcache.cache.residency import Listener, PageArrived, PageLeft, found_at
 from agentcache.cache.tokens import PagedTokens
 from agentcache.faults import Faults
 
+if TYPE_CHECKING:
+    from agentcache.cache.fetching import FarTier, Fetch
+
 logger = logging.getLogger(__name__)
+
+TIERS = ("host", "disk", "store")
+"""Names of all tiers that there can be below the device, nearest first."""
 
 Data = memoryview | bytes | bytearray
 """Keys and values of one page in all layers, as the page's owner packs them."""
@@ -69,6 +77,14 @@ class StoredPage(NamedTuple):
         return PageArrived(self.key, self.before, self.root, self.tokens, tier)
 
 
+class PageName(NamedTuple):
+    """A page by everything that it must agree with: its key, the key of what stands before it, and its packed tokens."""
+
+    key: bytes
+    parent: bytes
+    tokens: bytes
+
+
 class TierStats(NamedTuple):
     """``used`` and ``capacity`` in ``unit`` (``pages`` or ``bytes``); ``counts`` of what happened, by name."""
 
@@ -81,7 +97,7 @@ class TierStats(NamedTuple):
 
 
 class Tier(Protocol):
-    """One place below the device.  A shared store can stand behind the same three verbs."""
+    """One place below the device.  All of it is called on the engine's thread, and none of it waits for a network."""
 
     name: str
     durable: bool
@@ -96,7 +112,13 @@ class Tier(Protocol):
         """The page, if it is there, whole, and of these tokens."""
         ...
 
-    def __contains__(self, key: bytes) -> bool: ...
+    def __contains__(self, key: bytes) -> bool:
+        """Whether ``get`` can give it now."""
+        ...
+
+    def lacks(self, key: bytes) -> bool:
+        """Whether the page should be ``put`` here."""
+        ...
 
     def touch(self, key: bytes) -> None:
         """The page was used."""
@@ -133,6 +155,9 @@ class HostTier:
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._pages
+
+    def lacks(self, key: bytes) -> bool:
+        return key not in self._pages
 
     def put(self, page: StoredPage) -> None:
         self._pages[page.key] = page
@@ -183,6 +208,7 @@ class LowerTiers:
     Args:
         faults: where tests make copying fail.
         when_read: for an ``io`` that reads behind the step: gives what waits for every page read so far.
+        far: a last tier that answers later.
     """
 
     def __init__(
@@ -191,14 +217,18 @@ class LowerTiers:
         io: PageIO,
         faults: Faults | None = None,
         when_read: Callable[[], Callable[[], None]] | None = None,
+        far: FarTier | None = None,
     ) -> None:
-        self.tiers = tuple(tiers)
+        self.far = far
+        self.tiers: tuple[Tier, ...] = tuple(tiers) if far is None else (*tiers, far)
         self._io = io
         self._when_read = when_read
         self._faults = faults or Faults()
-        self._durable = any(tier.durable for tier in tiers)
+        self._durable = [tier for tier in self.tiers if tier.durable]
         self.copy_s: float | None = None
         """Seconds that reading one page takes, of late; ``None`` before the first."""
+        self.token_s = 0.0
+        """Seconds that computing one prompt token takes, of late; 0 before the first."""
 
     def store(self, node: Node) -> None:
         """Copy a page to the tiers where it is missing.  A page that cannot be copied is only a page not kept."""
@@ -208,7 +238,7 @@ class LowerTiers:
 
     def _put(self, node: Node, tiers: Sequence[Tier]) -> None:
         assert node.parent is not None  # it has a page
-        missing = [tier for tier in tiers if node.key not in tier]
+        missing = [tier for tier in tiers if tier.lacks(node.key)]
         if missing:
             started = time.perf_counter()
             try:
@@ -253,17 +283,31 @@ class LowerTiers:
             at = at.parent
 
     def save(self, tree: PrefixTree, timeout_s: float) -> None:
-        """Store what prompts are made of, best kept first; before a shutdown."""
-        deadline = time.monotonic() + timeout_s
+        """Store what prompts are made of, best kept first; before a shutdown.  Each tier has its share of the time."""
         worth = [node for node in tree.nodes() if node.eviction_class >= EvictionClass.ONCE and not node.stored]
-        for node in sorted(worth, key=lambda node: (node.eviction_class, node.used), reverse=True):
-            if not self._durable or not all(tier.catch_up(deadline) for tier in self.tiers):
-                return
-            self.store_behind(node)
+        worth.sort(key=lambda node: (node.eviction_class, node.used), reverse=True)
+        for tier in self._durable:
+            deadline = time.monotonic() + timeout_s / len(self._durable)
+            done: set[Node] = set()
+            for node in worth:
+                if not tier.catch_up(deadline):
+                    break
+                self._save_path(node, tier, done)
+
+    def _save_path(self, node: Node, tier: Tier, done: set[Node]) -> None:
+        """Store a page and what is before it, the last one first."""
+        at: Node | None = node
+        while at is not None and not at.stored and at not in done:
+            done.add(at)
+            if at.has_page and not at.tail:
+                self._put(at, [tier])
+            at = at.parent
 
     def close(self, timeout_s: float) -> None:
+        """Have each tier finish what it owes, for at most so long together."""
+        deadline = time.monotonic() + timeout_s
         for tier in self.tiers:
-            tier.close(timeout_s)
+            tier.close(max(0.0, deadline - time.monotonic()))
 
     def stats(self) -> tuple[TierStats, ...]:
         return tuple(tier.stats() for tier in self.tiers)
@@ -301,6 +345,32 @@ class LowerTiers:
         for tier in self.tiers:
             if isinstance(tier, HostTier):
                 yield from tier.residents()
+
+    # -- a tier that answers later --------------------------------------------------------------------------------
+
+    def pages_at_hand(self, tokens: PagedTokens, start: int) -> int:
+        """Whole pages of ``tokens`` from ``start`` on that the tiers can give now, without a gap."""
+        page = start
+        while page < tokens.num_full_pages and any(tokens.key(page) in tier for tier in self.tiers):
+            page += 1
+        return page - start
+
+    def fetch(self, tokens: PagedTokens, start: int) -> Fetch:
+        """Ask the far tier for the full pages of ``tokens`` from ``start`` on that no nearer one has."""
+        assert self.far is not None
+        near = self.tiers[:-1]
+        names = [
+            PageName(tokens.key(page), tokens.parent_key(page), tokens.page_bytes(page))
+            for page in range(start, min(tokens.num_full_pages, start + self.far.most_pages))
+            if not any(tokens.key(page) in tier for tier in near)
+        ]
+        return self.far.fetch(names, tokens.keys(start)[:start], self.token_s)
+
+    def where(self, key: bytes) -> str | None:
+        """The nearest tier that has a page, or is taken to have it."""
+        if self.far is not None and not any(key in tier for tier in self.tiers):
+            return self.far.name if self.far.knows(key) else None
+        return next((tier.name for tier in self.tiers if key in tier), None)
 
     def _first(self, key: bytes, parent: bytes, tokens: bytes) -> FoundPage | None:
         for tier in self.tiers:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agentcache.cache.fetching import FarTier
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.pages import PageLoad
 from agentcache.cache.tokens import PagedTokens
@@ -65,6 +66,11 @@ class EngineCore:
     @property
     def manager(self) -> CacheManager:
         return self.scheduler.manager
+
+    @property
+    def far(self) -> FarTier | None:
+        """The tier that answers later, if there is one."""
+        return self.manager.lower.far if self.manager.lower is not None else None
 
     @property
     def has_work(self) -> bool:
@@ -180,8 +186,11 @@ class EngineCore:
         return True
 
     def _reckon(self) -> None:
-        """Tell the scheduler what swapping a page costs beside computing a token again, once both were measured."""
+        """Tell the tiers what computing a token costs, and the scheduler what swapping a page costs beside that, once both were
+        measured."""
         lower, token = self.manager.lower, self.metrics.prefill.seconds_per_token
+        if lower is not None:
+            lower.token_s = token
         if self.scheduler.costs.page is not None and lower is not None and lower.copy_s is not None and token:
             self.scheduler.costs = Costs(page=2 * lower.copy_s / token)  # out, and in again
 
@@ -344,6 +353,7 @@ class EngineCore:
             histograms={name: histogram.copy() for name, histogram in self.metrics.histograms.items()},
             seconds_per_admission=self.metrics.seconds_per_admission(self.clock()),
             tiers=self.manager.lower.stats() if self.manager.lower is not None else (),
+            far=self.far.far_stats() if self.far is not None else None,
         )
 
     def heal(self) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentcache.cache.fetching import FarStats
 from agentcache.cache.tiers import TierStats
 
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -124,3 +125,5 @@ class EngineStats:
     seconds_per_admission: float | None = None
     tiers: tuple[TierStats, ...] = ()
     """Of the tiers below the device, nearest first."""
+    far: FarStats | None = None
+    """Of the tier behind a network, if there is one."""

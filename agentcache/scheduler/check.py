@@ -27,6 +27,8 @@ def check_scheduler(scheduler: Scheduler) -> list[str]:
             faults.append(f"{name} sequences are out of order")
         faults += [f"a {name} sequence is {s.state.value}" for s in queue if s.state is not state]
         must = queue is scheduler.running
+        if must:
+            faults += [f"a {name} sequence still waits for pages" for s in queue if s.errand is not None]
         faults += [f"a {name} sequence has{'' if s.lease else ' no'} lease" for s in queue if bool(s.lease) is not must]
     taken = scheduler.taken()
     if taken > scheduler.limits.max_running:
@@ -36,7 +38,15 @@ def check_scheduler(scheduler: Scheduler) -> list[str]:
         faults.append(f"{scheduler.manager.num_leases} leases are open, {leased} sequences run")
     if scheduler.secured != {sequence for sequence in scheduler.running if sequence.secured}:
         faults.append("room is promised to others than those who run and come back")
-    return faults + _check_bounds(scheduler)
+    return faults + _check_fetches(scheduler) + _check_bounds(scheduler)
+
+
+def _check_fetches(scheduler: Scheduler) -> list[str]:
+    lower = scheduler.manager.lower
+    if lower is None or lower.far is None:
+        return []
+    errands = [s.errand for s in (*scheduler.preempted, *scheduler.waiting) if s.errand is not None]
+    return lower.far.check([errand.fetch for errand in errands if errand.fetch is not None])
 
 
 def _check_bounds(scheduler: Scheduler) -> list[str]:

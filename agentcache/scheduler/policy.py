@@ -42,6 +42,12 @@ class Waiter:
     base: int = 0
 
     @property
+    def held_up(self) -> bool:
+        """Whether it waits for something other than its turn: it keeps its place, and nobody needs to try it."""
+        errand = self.sequence.errand
+        return self.in_flight or (errand is not None and errand.pending and not self.fully_cached)
+
+    @property
     def fully_cached(self) -> bool:
         """Whether no whole page is left to compute."""
         return self.uncached <= self.sequence.tokens.page_size

@@ -16,6 +16,7 @@ from bisect import insort
 from dataclasses import dataclass
 from operator import attrgetter
 
+from agentcache.cache.fetching import Errand
 from agentcache.cache.lease import Lease
 from agentcache.cache.manager import CacheManager, Refusal
 from agentcache.errors import QueueFullError
@@ -120,6 +121,13 @@ class Scheduler:
         if sequence.lease is not None:
             sequence.lease.release()
             sequence.lease = None
+        self._end_errand(sequence)
+
+    @staticmethod
+    def _end_errand(sequence: Sequence) -> None:
+        if sequence.errand is not None:
+            sequence.errand.end()
+            sequence.errand = None
 
     # -- planning -------------------------------------------------------------------------------------------------
 
@@ -261,12 +269,18 @@ class Scheduler:
     # -- admission ------------------------------------------------------------------------------------------------
 
     def _admit(self, plan: StepPlan, budget: int) -> int:
-        """Begin what can begin; the rows that are left of ``budget``."""
+        """Begin what can begin; the rows that are left of ``budget``.
+
+        While pages of a preempted sequence are fetched, others that were preempted may come back before it, and nobody begins
+        anew: it waits for its own pages only, and no more than once for each time that it was preempted.
+        """
         seats = self.limits.max_running - self.taken()
+        fetching = False
         for sequence in self.preempted[: self.limits.look_ahead]:
             if budget < self._least_budget or seats < _seats(sequence):
                 return budget
             lease = self._try(plan, sequence)
+            fetching |= lease is Refusal.FETCHING
             if lease is Refusal.NO_ROOM:
                 return budget  # nobody overtakes one that waits for room, or it would wait for ever
             if isinstance(lease, Lease):
@@ -274,7 +288,7 @@ class Scheduler:
                 self._resume(sequence, lease)
                 seats -= _seats(sequence)
                 budget -= self._plan_prefill(plan, sequence, budget)
-        if budget < self._least_budget or seats < 1 or not self.waiting:
+        if budget < self._least_budget or seats < 1 or fetching or not self.waiting:
             return budget
         self._announced = announced_keys(self.manager)
         for waiter in self.waiting.candidates(self.processed):
@@ -284,7 +298,7 @@ class Scheduler:
             if self._surely_too_large(waiter):
                 keep_found(self.manager, waiter)
                 return budget
-            lease = Refusal.IN_FLIGHT if waiter.in_flight else self._try(plan, sequence)
+            lease = Refusal.IN_FLIGHT if waiter.held_up else self._try(plan, sequence)
             if lease is Refusal.NO_ROOM:
                 return budget
             if isinstance(lease, Lease):
@@ -325,10 +339,17 @@ class Scheduler:
                 reuse=not every_position,
                 spare=self._spare(sequence),
                 first=sequence.cached_tokens is None,
+                errand=self._errand(sequence),
             )
         except Exception as error:  # noqa: BLE001  see _may_grow
             plan.failed.append((sequence, error))
             return None
+
+    def _errand(self, sequence: Sequence) -> Errand | None:
+        """What ``sequence`` asks, once for each admission, of a tier that answers later; ``None`` where there is none."""
+        if sequence.errand is None and self.manager.lower is not None and self.manager.lower.far is not None:
+            sequence.errand = Errand()
+        return sequence.errand
 
     def _spare(self, sequence: Sequence) -> int:
         """Pages that must be left when ``sequence`` begins: promises, and one for each that runs, so that admitting somebody
@@ -340,6 +361,7 @@ class Scheduler:
         return spare
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:
+        self._end_errand(sequence)
         sequence.lease = lease
         sequence.state = SequenceState.RUNNING
         if sequence.cached_tokens is None:

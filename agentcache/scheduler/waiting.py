@@ -226,7 +226,7 @@ class WaitingQueue:
         window = line.order
         if len(window) > self._look_ahead:
             self._refresh(line)
-            others = [waiter for waiter in window if not waiter.in_flight]
+            others = [waiter for waiter in window if not waiter.held_up]
             window = nsmallest(self._look_ahead, others, key=lambda waiter: policy(waiter, now))
         for waiter in window:
             self._look_up(waiter)

@@ -1,0 +1,42 @@
+"""Which pages a store is taken to have, so that they are not written again and again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+_MOST = 65_536
+_BELIEVED_S = 600.0
+"""A store forgets what it has no room for, and does not say so."""
+
+
+class KnownKeys:
+    """Keys that were written, or seen, of late; at most 65,536.  Safe to use from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def __contains__(self, key: bytes) -> bool:
+        seen = self._seen.get(key)
+        return seen is not None and self._clock() - seen < _BELIEVED_S
+
+    def saw(self, keys: Iterable[bytes]) -> None:
+        now = self._clock()
+        with self._lock:
+            for key in keys:
+                self._seen[key] = now
+                self._seen.move_to_end(key)
+            while len(self._seen) > _MOST:
+                self._seen.popitem(last=False)
+
+    def lost(self, key: bytes) -> None:
+        """It is not there (any more)."""
+        with self._lock:
+            self._seen.pop(key, None)

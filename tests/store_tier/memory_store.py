@@ -1,0 +1,113 @@
+"""A page store in memory that tests can make slow, forgetful, wrong or dead, and engines that share it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from replay import VOCAB, PlainText, ReplayRunner
+
+from agentcache.cache.hashing import namespace_root
+from agentcache.cache.manager import CacheManager
+from agentcache.cache.tiers import HostTier, LowerTiers, Tier, TierStats
+from agentcache.engine.bounds import Bounds
+from agentcache.engine.core import EngineCore
+from agentcache.scheduler.preemption import Costs
+from agentcache.scheduler.scheduler import Limits, Scheduler
+from agentcache.store.base import StoreItem, StoreUnavailableError
+from agentcache.store.codec import StoreKeys
+from agentcache.store.fetch import Names
+from agentcache.store.tier import StoreLimits, StoreTier
+
+ROOT = namespace_root("model")
+PAGE_BYTES = 64
+
+
+class MemoryStore:
+    """Implements ``store.base.PageStore`` but for records.
+
+    ``spoil`` is applied to each value that is given out; ``down`` makes every call fail; ``delay_s`` is slept, or is the error
+    that a call's time is over.
+    """
+
+    name = "memory://test"
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.down = False
+        self.delay_s = 0.0
+        self.spoil: Callable[[bytes], bytes | None] = lambda value: value
+        self.calls: list[tuple[str, int]] = []
+        self.threads: set[int] = set()
+
+    def _call(self, what: str, count: int, timeout_s: float) -> None:
+        self.calls.append((what, count))
+        self.threads.add(threading.get_ident())
+        if self.down:
+            raise StoreUnavailableError(f"{self.name} does not answer")
+        if self.delay_s:
+            time.sleep(min(self.delay_s, max(0.0, timeout_s)))
+            if self.delay_s > timeout_s:
+                raise StoreUnavailableError(f"{self.name} did not answer in time")
+
+    def ping(self, timeout_s: float) -> None:
+        self._call("ping", 1, timeout_s)
+
+    def batch_exists(self, keys: Sequence[bytes], timeout_s: float) -> int:
+        self._call("exists", len(keys), timeout_s)
+        return next((n for n, key in enumerate(keys) if key not in self.values), len(keys))
+
+    def batch_get(self, keys: Sequence[bytes], timeout_s: float) -> list[bytes | None]:
+        self._call("get", len(keys), timeout_s)
+        return [None if (value := self.values.get(key)) is None else self.spoil(value) for key in keys]
+
+    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> None:
+        self._call("set", len(items), timeout_s)
+        self.values.update(items)
+
+    def stats(self) -> TierStats:
+        return TierStats("memory", len(self.values), 0, 0, "bytes", {})
+
+    def close(self) -> None:
+        """Others use it too."""
+
+    def count(self, what: str) -> int:
+        return sum(call == what for call, _ in self.calls)
+
+
+def tier_on(
+    store: MemoryStore, *, size: int = 4, threads: bool = False, fingerprint: str = "model", **limits
+) -> StoreTier:
+    """A tier whose work is done by ``tier.work()``, unless it has threads."""
+    names = Names(StoreKeys(fingerprint, "float32", size), fingerprint)
+    return StoreTier(store, names, StoreLimits(PAGE_BYTES, size, **limits), threads=threads)
+
+
+def engine_on(tier: StoreTier | None, pages: int = 16, size: int = 4, host_pages: int = 0, **limits) -> EngineCore:
+    """An engine without a model, with the tier below it."""
+    runner = ReplayRunner(pages, size)
+    tiers: list[Tier] = [HostTier(host_pages)] if host_pages else []
+    lower = LowerTiers(tiers, runner, far=tier) if tiers or tier is not None else None
+    manager = CacheManager(pages, size, lower=lower)
+    bounds = Bounds(512, pages * size, VOCAB, 8)
+    scheduler = Scheduler(manager, Limits(16, 8, 200, **limits), costs=Costs(page=1.0 if host_pages else None))
+    return EngineCore(scheduler, runner, PlainText, frozenset(), bounds)
+
+
+def run(*engines: EngineCore, limit: int = 5000) -> None:
+    """Until nothing is left to do; what their tiers owe is done whenever no engine moves."""
+    for _ in range(limit):
+        moved = [engine.step() for engine in engines if engine.has_work]
+        assert all(engine.check() == [] for engine in engines)
+        if not moved:
+            return
+        if not any(moved):
+            work(*engines)
+    raise AssertionError("the engines do not come to an end")
+
+
+def work(*engines: EngineCore) -> None:
+    for engine in engines:
+        while isinstance(engine.far, StoreTier) and engine.far.work():
+            pass
