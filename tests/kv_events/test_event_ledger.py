@@ -47,9 +47,9 @@ def test_events_alone_rebuild_what_each_tier_holds(tmp_path):
                     sent += 1
                 for tier, keys in life.held().items():
                     assert view.hashes(MEDIUM[tier]) == {block_hash(key) for key in keys}
-        life.manager.lower.close(5)
         ledger.settle(heard)
         assert len(ledger) == sum(map(len, life.held().values()))
+        life.manager.lower.close(5)
 
 
 def test_pages_of_one_chain_are_one_event_in_whatever_order_they_came():
