@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import Member
+from live import drain, live_server
+from memory_vault import MemoryVault
+from tiny_folder import write_tiny_folder
+
+Serve = Callable[..., AbstractContextManager[Member]]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_folder(folder)
+    return folder
+
+
+@pytest.fixture
+def vault() -> MemoryVault:
+    return MemoryVault()
+
+
+@pytest.fixture
+def serve(tiny: Path, tmp_path: Path) -> Serve:
+    """``with serve("r0", vault) as member``: a named server, at whose end nothing may have leaked."""
+
+    @contextmanager
+    def start(name: str | None, vault: Any, **settings: Any) -> Iterator[Member]:
+        folder = settings.pop("folder", tiny)
+        home = tmp_path / f"home-{name}"
+        with live_server(folder, vault=vault, replica=name, **{"num_pages": 256, "home": home, **settings}) as server:
+            yield Member(server.http)
+            drain(server)
+
+    return start
+
+
+@pytest.fixture
+def pair(serve: Serve, vault: MemoryVault) -> Iterator[tuple[Member, Member]]:
+    """Two servers over ``vault``."""
+    with serve("r0", vault) as first, serve("r1", vault) as second:
+        yield first, second
