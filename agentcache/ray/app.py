@@ -29,6 +29,8 @@ ENGINE = "engine"
 INGRESS = "ingress"
 _LAST_S = 15.0
 """What a replica gets to write what its tiers owe, when its last stream has ended."""
+_REPORTED_S = 10.0
+"""How often Ray hears of requests, unless its environment says otherwise; what it averages over must be longer."""
 _HTTP = frozenset({"host", "port", "max_connections", "head_timeout_s", "body_timeout_s", "send_timeout_s"})
 """Settings of the server's own connections; here they belong to Ray."""
 
@@ -144,7 +146,6 @@ def _number(cluster: ClusterSettings) -> dict[str, Any]:
             target_ongoing_requests=cluster.target_ongoing_requests or 8.0,
             upscale_delay_s=cluster.upscale_delay_s,
             downscale_delay_s=cluster.downscale_delay_s,
-            metrics_interval_s=min(10.0, max(0.5, cluster.upscale_delay_s / 3)),
-            look_back_period_s=min(30.0, max(1.0, cluster.upscale_delay_s)),
+            look_back_period_s=min(30.0, max(_REPORTED_S + 1, cluster.upscale_delay_s)),
         )
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from agentcache.ray.replica import EngineReplica
 from agentcache.ray.router import name_of
 from agentcache.ray.settings import ClusterSettings
 from agentcache.ray.vault import VaultPlace
+from agentcache.ray.without_id import WithoutId
 from agentcache.routing.feed import Cursor
 from agentcache.settings import Settings
 
@@ -40,6 +43,7 @@ class Replica:
         mine = own_settings(settings, name_of(context.replica_id), context.rank.local_rank)
         self._engine = EngineReplica(mine, None if vault is None else vault.open())
         await self._engine.start()
+        print(f"replica {mine.replica} is up, process {os.getpid()}", file=sys.stderr, flush=True)
 
     async def exchange(self, asked: Asked) -> AsyncIterator[Sequence[Part]]:
         parts = self._engine.exchange(asked)
@@ -57,6 +61,10 @@ class Replica:
 
     async def profile(self) -> ModelProfile:
         return await self._engine.profile()
+
+    def process(self) -> tuple[str, int]:
+        """Its name, and the number of its process on its machine."""
+        return self._engine.name, os.getpid()
 
     def check_health(self) -> None:
         self._engine.check_health()
@@ -79,7 +87,7 @@ class Front:
         self._app.cut()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        return self._app
+        return WithoutId(self._app)
 
 
 def as_deployment(cls: type, **options: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ray.exceptions import RayError, RayTaskError
-from ray.serve.exceptions import RayServeException
+from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
 
 from agentcache.ray.exchange import AnswerCutError, Sent
 from agentcache.ray.parts import Call, News, NoReplicaError, Part, ReplicaLostError, Taken, Whole
@@ -75,6 +75,8 @@ class HandleReplicas:
         try:
             response = _alone(self._handle.broadcast, method, *args)
             results = await response.results_async(timeout_s=timeout_s, return_exceptions=True)
+        except DeploymentUnavailableError:  # not deployed yet
+            return []
         except (RayError, RayServeException, TimeoutError) as error:
             logger.warning("not all replicas answered to %s: %s", method, error)
             return []

@@ -54,9 +54,10 @@ def run_up(settings: Settings, cluster: ClusterSettings) -> int:
         AgentCacheError: the model cannot be loaded, or the cluster has no room.
     """
     checked_for_cluster(settings)
-    with_ray()
-    for name, value in _RAY_SAYS.items():
+    for name, value in _RAY_SAYS.items():  # read when Ray is imported
         os.environ.setdefault(name, value)
+    with_ray()
+    logging.getLogger("ray").setLevel(logging.ERROR)
     here = cluster.ray_address is None
     port = _free_port(settings)
     settings = settings.model_copy(update={"port": port})
@@ -264,12 +265,9 @@ def _end(settings: Settings, cluster: ClusterSettings, stop: _Stop, *, here: boo
     if stop.asked < 2:
         with suppress(Exception):
             serve.delete(APP)
-    if not here:
+    if not here:  # what was started here ends with Ray
         with suppress(Exception):
             ray.kill(ray.get_actor(f"{APP}-sessions", namespace=NAMESPACE))
-        return
-    with suppress(Exception):
-        serve.shutdown()
 
 
 def _drain(ingresses: Any, drain_s: float, stop: _Stop) -> None:
