@@ -54,6 +54,7 @@ class EventSockets:
             made.set_hwm(_HIGH_WATER)
             made.linger = _LINGER_MS
             made.ipv6 = endpoint.ipv6
+            made.immediate = not endpoint.bind  # whose reader has gone is told so, and keeps nothing for the next one
             (made.bind if endpoint.bind else made.connect)(endpoint.address)
         except zmq.ZMQError as error:
             made.close(0)

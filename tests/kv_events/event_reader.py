@@ -26,16 +26,22 @@ class Block:
 
 @dataclass
 class View:
-    """What a reader takes a server to hold, by medium and hash; every event must make sense beside what came before."""
+    """What a reader takes a server to hold, by medium and hash; every event must make sense beside what came before.
+
+    Attributes:
+        late: it reads a server that has published before: it does not know the first number, nor what is taken back until
+            everything is told anew, and pages below the device may follow pages that left before.
+    """
 
     block_size: int
+    late: bool = False
     blocks: dict[str, dict[int, Block]] = field(default_factory=lambda: {medium: {} for medium in MEDIA})
     ever: set[int] = field(default_factory=set)
     next: int = 0
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, sequence: int, payload: bytes) -> None:
-        assert sequence == self.next, f"batch {sequence} instead of {self.next}"
+        assert sequence == self.next or (self.late and not self.events), f"batch {sequence} instead of {self.next}"
         self.next = sequence + 1
         at, events, rank = msgpack.unpackb(payload)
         assert isinstance(at, float) and abs(time.time() - at) < 3600 and rank == 0 and events
@@ -50,9 +56,8 @@ class View:
         assert hashes and len(ids) == len(hashes) * self.block_size and len(set(hashes)) == len(hashes)
         before = event["parent_block_hash"]
         if before is not None:
-            assert before in (blocks if event["medium"] == "GPU" else self.ever), (
-                "it follows a block that was never told"
-            )
+            known = before in (blocks if event["medium"] == "GPU" else self.ever)
+            assert known or (self.late and event["medium"] != "GPU"), "it follows a block that was never told"
         for index, name in enumerate(hashes):
             assert 0 <= name < 2**64 and name not in blocks, "told twice"
             blocks[name] = Block(before, tuple(ids[index * self.block_size : (index + 1) * self.block_size]))
@@ -60,8 +65,10 @@ class View:
         self.ever.update(hashes)
 
     def BlockRemoved(self, event: dict[str, Any]) -> None:  # noqa: N802
+        anew = not self.late or any(earlier["type"] == "AllBlocksCleared" for earlier in self.events)
         for name in event["block_hashes"]:
-            del self.blocks[event["medium"]][name]
+            if anew:
+                del self.blocks[event["medium"]][name]
 
     def AllBlocksCleared(self, event: dict[str, Any]) -> None:  # noqa: N802
         for blocks in self.blocks.values():
@@ -102,8 +109,10 @@ class Reader:
 
 
 @contextmanager
-def reading(address: str, block_size: int, topic: str = "", *, bind: bool = False) -> Iterator[Reader]:
-    reader = Reader(address, View(block_size), topic, bind=bind)
+def reading(
+    address: str, block_size: int, topic: str = "", *, bind: bool = False, late: bool = False
+) -> Iterator[Reader]:
+    reader = Reader(address, View(block_size, late), topic, bind=bind)
     try:
         yield reader
     finally:

@@ -55,7 +55,7 @@ def test_events_alone_rebuild_what_each_tier_holds(tmp_path):
 def test_pages_of_one_chain_are_one_event_in_whatever_order_they_came():
     a, b, c, d = chain(1, 2, 3, 4)
     other = chain(9, 8)
-    events = Ledger(SIZE).settle([c, other[0], a, d, b, other[1]])
+    events = Ledger(SIZE).settle([c, a, other[0], d, b, other[1]])
     assert kinds(events) == [("BlockStored", 4), ("BlockStored", 2)]
     assert events[0]["block_hashes"] == [block_hash(page.key) for page in (a, b, c, d)]
     assert events[0]["token_ids"] == [1] * SIZE + [2] * SIZE + [3] * SIZE + [4] * SIZE
