@@ -120,15 +120,17 @@ def read_whole(path: Path) -> bytes | None:
             return None
         raise
     try:
-        with open(handle, "rb", buffering=0) as file:
-            about = os.fstat(handle)
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
-                return None
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+            return None
+        with open(handle, "rb", buffering=0, closefd=False) as file:
             return file.readall()
     except OSError as error:
         if error.errno == errno.ESTALE:  # removed on another machine in this moment
             return None
         raise
+    finally:
+        os.close(handle)
 
 
 def listed(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -57,7 +57,7 @@ class FolderStore:
     def ping(self, timeout_s: float) -> None:
         with self._told(), self._files.written((b"ping",)) as path:
             if read_whole(path) != b"ping":
-                raise StoreUnavailableError(f"what was written to it did not come back")
+                raise StoreUnavailableError("what was written to it did not come back")
 
     def stats(self) -> TierStats:
         pages, used = self._sweeper.estimate
