@@ -17,6 +17,8 @@ class RoutingKey(NamedTuple):
         thread: the name of the conversation that the prompt belongs to, by what its first messages say.  Replies that were
             generated may have other tokens than their text has, so of a long conversation the chain may tell only the
             beginning; the thread tells the rest.
+        certain: pages of ``chain`` before the first reply; behind them the replica may know the same text by other keys.
+            0: there is no reply, or nobody knows.
     """
 
     chain: tuple[bytes, ...] = ()
@@ -24,3 +26,4 @@ class RoutingKey(NamedTuple):
     sticky: str | None = None
     affinity: bytes = b""
     thread: bytes = b""
+    certain: int = 0

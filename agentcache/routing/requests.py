@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ from agentcache.server.responses.items import read_input
 from agentcache.server.responses.tools import chat_choice, read_tools
 from agentcache.server.sessions.bodies import CreateBody
 from agentcache.sessions.naming import name_conversation
-from agentcache.sessions.transcript import fresh_prompt, render
+from agentcache.sessions.transcript import Prompt, fresh_prompt, render
 
 
 class Kind(enum.Enum):
@@ -214,10 +215,12 @@ class RequestReader:
         self._bounds.check_messages(messages)
         adds = chat.add_generation_prompt is not False
         rendered = render(self._renderer, ChatInput(messages, tools, chat.chat_template_kwargs, adds, root))
-        ids = fresh_prompt(rendered).ids
+        prompt = fresh_prompt(rendered)
+        ids = prompt.ids
         if beginning:
             ids = [*ids, *self._tokenizer.encode(beginning, parse_special=False)]
-        return self._key(asked, ids, root, _thread(root, tools, messages))
+        key = self._key(asked, ids, root, _thread(root, tools, messages))
+        return key._replace(certain=_before_replies(prompt, messages) // self._profile.page_size)
 
     def _raw(self, prompt: str | list[int]) -> Sequence[int]:
         if not isinstance(prompt, str):
@@ -276,6 +279,21 @@ def _item_named(given: Any) -> Any:
     items: Iterable[Any] = given if isinstance(given, list) else ()
     references = (item for item in items if isinstance(item, Mapping) and item.get("type") == "item_reference")
     return next((item.get("id") for item in references), None)
+
+
+def _before_replies(prompt: Prompt, messages: Sequence[Message]) -> int:
+    """Tokens before the first reply; 0 where there is none, or where its text does not stand in the prompt as it was sent."""
+    replies = (message for message in messages if message["role"] == "assistant")
+    said = next((_first_words(message) for message in replies), "")
+    at = prompt.transcript.text.find(said) if said else -1
+    if at <= 0 or prompt.encoded is None:
+        return 0
+    return bisect_left(range(len(prompt.encoded.ids)), at, key=prompt.encoded.start)
+
+
+def _first_words(reply: Message) -> str:
+    calls = reply.get("tool_calls") or [{"function": {"name": ""}}]
+    return str(reply["content"]).strip() or str(calls[0]["function"]["name"])
 
 
 def _thread(root: bytes, tools: Sequence[Mapping[str, Any]] | None, messages: Sequence[Message]) -> bytes:

@@ -1,23 +1,27 @@
 """Who gets a request.
 
 Going where most of a prompt is costs waiting behind what is being computed there; going elsewhere costs computing what is
-missing.  Both are tokens, so they can be compared::
+missing, and room for it.  All of it is tokens, so it can be compared::
 
     cost of a replica = tokens it still has to compute  +  running sequences x what each slows it  +  tokens missing there
+                        +  a share of how much more came to its cache of late than to others'
 
-    home: whoever holds the longest beginning; among equals the one that the request's affinity falls to (``rendezvous``)
-    the cheapest replica gets the request instead of its home only where that saves more than ``floor`` tokens
+    home: whoever holds the longest beginning; among equals who had the conversation last, then ``rendezvous``
+    the cheapest replica gets the request instead of its home only where that saves more than ``floor``
 
 So a prefix stays where it is while there is no queue, a prefix that everybody wants is computed again on as many replicas as it
-takes to serve it, and from then on all of these are homes of it.
+takes to serve it, and from then on all of these are homes of it.  The last term does for N memories what one order of eviction
+does for one: pages that are evicted are about equally old everywhere.  It moves who begins; who goes on stays with its pages.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentcache.routing.feed import FeedDelta
 from agentcache.routing.keys import RoutingKey
@@ -28,17 +32,27 @@ from agentcache.routing.table import ReplicaTable
 
 @dataclass(frozen=True, slots=True)
 class RoutingPolicy:
-    """All in tokens.
+    """What is weighed against what; tokens unless it says otherwise.
 
     Attributes:
         page_size: tokens of a page.
-        floor: what must be saved for a request to leave its home.
+        floor: what must be saved at least for a request to leave its home.
+        floor_share: and as much of its prompt.
         running_tokens: what a sequence that generates costs those who wait.
+        newcomer_churn: of a conversation that begins, how much of a replica's churn counts as cost.
+        churn: the same for one that goes on.
+        churn_s: seconds after which what came to a cache counts half.
+        threads: conversations of which is remembered where they were last; some 200 bytes each.
     """
 
     page_size: int = 16
-    floor: int = 1024
+    floor: int = 256
+    floor_share: float = 0.5
     running_tokens: int = 32
+    newcomer_churn: float = 0.5
+    churn: float = 0.1
+    churn_s: float = 60.0
+    threads: int = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +64,43 @@ class Ranking:
         reason: why the first one is: ``sticky`` (it made what the request names), ``prefix`` (it holds most of the prompt),
             ``spread`` (who does is too busy), ``rendezvous`` (nobody holds any), ``load`` (nothing is known of the request),
             ``only`` (there is no other), ``none`` (nobody is there).
-        pages: of the prompt that each holds.
-        missing: tokens of the prompt that each would have to compute.
+        key: of the request.
+        pages: of its prompt that each is believed to hold.
     """
 
     groups: list[list[str]]
     reason: str
+    key: RoutingKey
     pages: dict[str, int] = field(default_factory=dict)
-    missing: dict[str, int] = field(default_factory=dict)
-    chain: tuple[bytes, ...] = ()
 
     @property
     def first(self) -> str | None:
         return self.groups[0][0] if self.groups else None
+
+
+class _Thread(NamedTuple):
+    """Where a conversation was last, and how long its prompt was then."""
+
+    replica: str
+    tokens: int
+
+
+class _Memory:
+    """What the router knows of a replica beside its pages and its load: how much came to its cache of late."""
+
+    __slots__ = ("at", "seen", "tokens")
+
+    def __init__(self, now: float) -> None:
+        self.tokens = 0.0
+        self.at = now
+        self.seen = 0
+
+    def churn(self, now: float, half_s: float) -> float:
+        return float(self.tokens * 0.5 ** ((now - self.at) / half_s))
+
+    def note(self, seen: int, tokens: int, now: float, half_s: float) -> None:
+        """``tokens`` came since ``seen`` was told last."""
+        self.tokens, self.at, self.seen = self.churn(now, half_s) + tokens, now, seen
 
 
 class PrefixRouter:
@@ -81,9 +119,11 @@ class PrefixRouter:
         self.table = table if table is not None else ReplicaTable(clock=clock)
         self.policy = policy or RoutingPolicy()
         self._ledger = Ledger(clock=clock)
-        self._replicas: dict[str, None] = {}
+        self._replicas: dict[str, _Memory] = {}
         self._draining: set[str] = set()
         self._dead: set[str] = set()
+        self._threads: OrderedDict[bytes, _Thread] = OrderedDict()
+        self._clock = clock
         self._lock = threading.Lock()
 
     # -- replicas ---------------------------------------------------------------------------------------------------
@@ -93,7 +133,7 @@ class PrefixRouter:
         with self._lock:
             self._dead.discard(replica)
             self._draining.discard(replica)
-            self._replicas[replica] = None
+            self._replicas.setdefault(replica, _Memory(self._clock()))
             self._ledger.join(replica)
         self.table.join(replica)
 
@@ -137,7 +177,14 @@ class PrefixRouter:
         """Learn a replica's answer: its pages and its load.  See ``ReplicaTable.apply``."""
         if delta.load is not None:
             self.report(replica, delta.load)
-        return self.table.apply(replica, delta)
+        learned = self.table.apply(replica, delta)
+        arrivals, policy = self.table.arrivals(replica), self.policy
+        with self._lock:
+            memory = self._replicas.get(replica)
+            if memory is not None and arrivals > memory.seen:
+                tokens = (arrivals - memory.seen) * policy.page_size
+                memory.note(arrivals, tokens, self._clock(), policy.churn_s)
+        return learned
 
     def report(self, replica: str, load: ReplicaLoad) -> None:
         with self._lock:
@@ -158,23 +205,50 @@ class PrefixRouter:
         with self._lock:
             names = [name for name in self._replicas if among is None or name in among]
             usable = [name for name in names if name not in self._draining or name == key.sticky] or names
-            loads = {name: self._ledger.load(name) for name in usable}
-        held = self.table.held(key.chain)
-        size = self.policy.page_size
-        pages = {name: held.get(name, 0) for name in usable}
-        missing = {name: max(0, key.tokens - pages[name] * size) for name in usable}
+            waiting = {name: self._waiting(self._ledger.load(name)) for name in usable}
+            churn = self._churn(usable)
+            thread = self._threads.get(key.thread) if key.thread else None
+        pages = self._pages(key, usable, thread)
         if len(usable) < 2:
-            return Ranking([usable] if usable else [], "only" if usable else "none", pages, missing, key.chain)
-        costs = {name: self._waiting(loads[name]) + missing[name] for name in usable}
-        order, reason = self._order(key, pages, costs)
+            return Ranking([usable] if usable else [], "only" if usable else "none", key, pages)
+        share = self.policy.newcomer_churn if thread is None and not key.certain else self.policy.churn
+        costs = {name: waiting[name] + self._missing(key, pages[name]) + int(share * churn[name]) for name in usable}
+        order, reason = self._order(key, pages, costs, None if thread is None else thread.replica)
         groups = [[order[0]], [order[1]], order[2:]]
-        return Ranking([group for group in groups if group], reason, pages, missing, key.chain)
+        return Ranking([group for group in groups if group], reason, key, pages)
 
     def _waiting(self, load: ReplicaLoad) -> int:
         return load.tokens + load.running * self.policy.running_tokens
 
-    def _order(self, key: RoutingKey, pages: dict[str, int], costs: dict[str, int]) -> tuple[list[str], str]:
-        thing = key.affinity or (key.chain[0] if key.chain else b"")
+    def _churn(self, replicas: Collection[str]) -> dict[str, float]:
+        """Tokens that came to each of late, over those that came to the quietest."""
+        now, half_s = self._clock(), self.policy.churn_s
+        churn = {name: self._replicas[name].churn(now, half_s) for name in replicas}
+        least = min(churn.values(), default=0.0)
+        return {name: tokens - least for name, tokens in churn.items()}
+
+    def _missing(self, key: RoutingKey, pages: int) -> int:
+        return max(0, key.tokens - pages * self.policy.page_size)
+
+    def _pages(self, key: RoutingKey, replicas: Collection[str], thread: _Thread | None) -> dict[str, int]:
+        """Pages of ``key`` that each replica is believed to hold.
+
+        The chain behind the first reply may be a wrong guess.  Who had the conversation last, or holds exactly what is certain
+        of it, is believed to hold what it was sent then; if it does not, its pages were evicted, and nobody else has them.
+        """
+        held = self.table.held(key.chain)
+        pages = {name: held.get(name, 0) for name in replicas}
+        most = max(pages.values(), default=0)
+        if thread is not None and pages.get(thread.replica) == most:
+            pages[thread.replica] = max(most, min(len(key.chain), thread.tokens // self.policy.page_size))
+        elif key.certain and abs(most - key.certain) <= 1:
+            pages.update((name, len(key.chain)) for name, reach in pages.items() if reach == most)
+        return pages
+
+    def _order(
+        self, key: RoutingKey, pages: dict[str, int], costs: dict[str, int], last: str | None
+    ) -> tuple[list[str], str]:
+        thing = key.affinity or key.thread or (key.chain[0] if key.chain else b"")
         if not thing and key.sticky is None:
             return sorted(costs, key=lambda name: (costs[name], weight(b"", name))), "load"
         turn = {name: place for place, name in enumerate(ordered(thing, costs))}
@@ -182,17 +256,24 @@ class PrefixRouter:
         if key.sticky in costs:
             home, reason = key.sticky, "sticky"
         else:
-            home = min(costs, key=lambda name: (-pages[name], turn[name]))
+            home = min(costs, key=lambda name: (-pages[name], name != last, turn[name]))
             reason = "prefix" if pages[home] else "rendezvous"
-            if costs[home] - costs[by_cost[0]] > self.policy.floor:
+            floor = max(self.policy.floor, self.policy.floor_share * key.tokens)
+            if costs[home] - costs[by_cost[0]] > floor:
                 home, reason = by_cost[0], "spread"
         return [home, *(name for name in by_cost if name != home)], reason
 
     def routed(self, ranking: Ranking, replica: str) -> Ticket:
         """The request went to ``replica``.  Whoever calls this calls ``ended`` once, however the request ends."""
-        self.table.expect(replica, ranking.chain)
+        key = ranking.key
+        self.table.expect(replica, key.chain)
         with self._lock:
-            return self._ledger.routed(replica, ranking.missing.get(replica, 0), ranking.chain)
+            if key.thread:
+                self._threads[key.thread] = _Thread(replica, key.tokens)
+                self._threads.move_to_end(key.thread)
+                if len(self._threads) > self.policy.threads:
+                    self._threads.popitem(last=False)
+            return self._ledger.routed(replica, self._missing(key, ranking.pages.get(replica, 0)), key.chain)
 
     def started(self, ticket: Ticket) -> None:
         """Its first token came, or its answer's head."""
