@@ -105,16 +105,16 @@ import sys
 from agentcache.store.base import StoreItem
 from agentcache.store.opening import open_store
 store = open_store(sys.argv[1], 30)
-for number in range(150):
+for number in range(100):
     store.batch_set([StoreItem(f"{sys.argv[2]}/{number}".encode(), bytes(10_000))], 30)
 """
 
 
 def test_several_processes_shrink_one_folder_at_once(folder: Path) -> None:
     url = f"file://{folder}?size=1MiB"
-    writers = [subprocess.Popen([sys.executable, "-c", SHRINKER, url, str(each)]) for each in range(3)]
-    assert [writer.wait(120) for writer in writers] == [0, 0, 0]
-    assert 0.7 * 2**20 < held_bytes(folder) < 1.3 * 2**20
+    writers = [subprocess.Popen([sys.executable, "-c", SHRINKER, url, str(each)]) for each in range(2)]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    assert 0.7 * 2**20 < held_bytes(folder) < 1.1 * 2**20
     write(opened(folder), range(40))
     assert held_bytes(folder) <= 2**20
 
