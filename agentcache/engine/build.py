@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -23,10 +23,10 @@ from agentcache.engine.bounds import Bounds
 from agentcache.engine.core import EngineCore
 from agentcache.engine.cores import compute_threads
 from agentcache.engine.loop import AsyncEngine, EngineInfo
+from agentcache.engine.outside import Outside
 from agentcache.engine.own_thread import on_own_thread
 from agentcache.errors import SettingsError
 from agentcache.faults import Clock, Faults
-from agentcache.kv_events.opening import open_events
 from agentcache.model.config import ModelConfig
 from agentcache.model.hub import ModelFiles, resolve_model
 from agentcache.model.kv_store import KVStore
@@ -39,9 +39,10 @@ from agentcache.scheduler.policy import POLICIES
 from agentcache.scheduler.preemption import Costs
 from agentcache.scheduler.scheduler import Limits, Scheduler
 from agentcache.settings import Settings
-
-if TYPE_CHECKING:
-    from agentcache.kv_events.publisher import EventPublisher
+from agentcache.store.base import PageStore
+from agentcache.store.codec import StoreKeys
+from agentcache.store.fetch import Names
+from agentcache.store.tier import StoreLimits, StoreTier
 
 Progress = Callable[[str], None]
 
@@ -65,18 +66,15 @@ def build_engine(settings: Settings, progress: Progress | None = None, *, kernel
         UnsupportedModelError: the model cannot be loaded or cached correctly.
         SettingsError: the settings do not fit the model or the machine.
     """
-    events = open_events(settings)
+    outside = Outside.open(settings)
     try:
-        return on_own_thread(lambda: _build(settings, progress, kernels, events))
+        return on_own_thread(lambda: _build(settings, progress, kernels, outside))
     except BaseException:
-        if events is not None:
-            events.close(0)
+        outside.close()
         raise
 
 
-def _build(
-    settings: Settings, progress: Progress | None, kernels: bool | None, events: EventPublisher | None
-) -> AsyncEngine:
+def _build(settings: Settings, progress: Progress | None, kernels: bool | None, outside: Outside) -> AsyncEngine:
     device = _device(settings)
     dtype = _dtype(settings, device)
     if device.type == "cpu":
@@ -114,7 +112,7 @@ def _build(
         enabled=settings.prefix_cache,
         quota=settings.namespace_pages,
         public_root=public.root,
-        lower=_lower_tiers(settings, files, model, numbers, faults),
+        lower=_lower_tiers(settings, _fingerprint(settings, files, kv, numbers), model, faults, outside.store),
         faults=faults,
     )
     limits = Limits(
@@ -149,10 +147,18 @@ def _build(
         root_base=root_base,
         public=public,
     )
-    if events is not None:
-        events.follow(manager, engine.look_soon)
-        engine.neighbours.append(events)
+    _meet(engine, manager, outside)
     return engine
+
+
+def _meet(engine: AsyncEngine, manager: CacheManager, outside: Outside) -> None:
+    """Have the engine know what it works with outside its process."""
+    engine.page_store = outside.store
+    if manager.lower is not None and isinstance(manager.lower.far, StoreTier):
+        engine.neighbours.append(manager.lower.far)
+    if outside.events is not None:
+        outside.events.follow(manager, engine.look_soon)
+        engine.neighbours.append(outside.events)
 
 
 class _Store(NamedTuple):
@@ -233,19 +239,31 @@ def _costs(settings: Settings) -> Costs:
     return Costs(page=1.0 if settings.preempt == "swap" else None)
 
 
+def _fingerprint(settings: Settings, files: ModelFiles, kv: KVStore, numbers: str) -> str:
+    """Of everything that a page's bytes depend on beside its key."""
+    shape = (len(kv.k), *kv.k[0].shape[:1], *kv.k[0].shape[2:])
+    return f"{files.revision} {settings.load_format} {numbers} {shape}"
+
+
 def _lower_tiers(
-    settings: Settings, files: ModelFiles, model: _Model, numbers: str, faults: Faults
+    settings: Settings, fingerprint: str, model: _Model, faults: Faults, store: PageStore | None
 ) -> LowerTiers | None:
-    """Host memory first, then the disk; ``None`` when the settings ask for neither."""
+    """Host memory first, then the disk, then the store; ``None`` when the settings ask for none of them."""
     kv = model.kv
     tiers: list[Tier] = []
     if settings.host_pages:
         tiers.append(HostTier(settings.host_pages))
     if settings.disk_dir is not None:
-        shape = (len(kv.k), *kv.k[0].shape[:1], *kv.k[0].shape[2:])
-        fingerprint = f"{files.revision} {settings.load_format} {numbers} {shape}"
         tiers.append(DiskTier(settings.disk_dir, settings.disk_size, fingerprint, faults))
-    return LowerTiers(tiers, model.pages, faults, model.when_read) if tiers else None
+    far = None
+    if store is not None and settings.prefix_cache:
+        keys = StoreKeys(fingerprint, str(kv.k[0].dtype).removeprefix("torch."), settings.page_size)
+        page = KVStore.bytes_per_page(len(kv.k), kv.page_size, kv.k[0].shape[0], kv.k[0].shape[3], kv.k[0].dtype)
+        limits = StoreLimits(page, kv.page_size, settings.store_timeout_s).in_memory_of(_memory())
+        far = StoreTier(store, Names(keys, fingerprint), limits)
+    if not tiers and far is None:
+        return None
+    return LowerTiers(tiers, model.pages, faults, model.when_read, far)
 
 
 def _info(files: ModelFiles, settings: Settings, bounds: Bounds, kv: KVStore) -> EngineInfo:
@@ -301,6 +319,11 @@ def _page_bytes(config: ModelConfig, store: _Store) -> int:
     return KVStore.bytes_per_page(config.num_layers, store.page_size, config.num_kv_heads, config.head_dim, store.dtype)
 
 
+def _memory() -> int:
+    """Bytes that the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _num_pages(settings: Settings, transformer: Transformer, store: _Store) -> int:
     """Pages as asked, or as many as fit the memory as asked, or a share of what the machine has."""
     config = transformer.config
@@ -312,7 +335,7 @@ def _num_pages(settings: Settings, transformer: Transformer, store: _Store) -> i
         if pages < 1:
             raise SettingsError(f"--kv-memory {settings.kv_memory} is less than one page of this model ({page} bytes)")
         return pages
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = _memory()
     # Memory is touched only as pages are used, so this is a bound, not a cost.
     wanted = max(min(memory // 4, 4 * 2**30), -(-_max_model_len(settings, config) // store.page_size) * page)
     return max(1, min(wanted, memory // 2) // page)

@@ -39,7 +39,7 @@ CACHE_REPORT = _object(
     partial_tokens=COUNT,
     computed_tokens=COUNT,
     preemptions=COUNT,
-    tiers=_object(device=COUNT, host=COUNT, disk=COUNT),
+    tiers=_object(device=COUNT, host=COUNT, disk=COUNT, store=COUNT),
     miss=_null(ANY_OBJECT),
     alignment=ANY_OBJECT,
     findings=_list(ANY_OBJECT),

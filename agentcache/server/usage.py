@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentcache.cache.tiers import TIERS
 from agentcache.request import SequenceReport
 
 
@@ -59,7 +60,7 @@ class Costs:
 
     def _tiers(self, firsts: Sequence[SequenceReport]) -> dict[str, int]:
         """Cached tokens by where they were found; the one token that a full hit redoes counts for the device."""
-        below = {name: sum(report.tier_tokens.get(name, 0) for report in firsts) for name in ("host", "disk")}
+        below = {name: sum(report.tier_tokens.get(name, 0) for report in firsts) for name in TIERS}
         return {"device": max(0, self.cached_tokens - sum(below.values())), **below}
 
     def cache_report(self, notes: Notes) -> dict[str, Any]:

@@ -307,10 +307,10 @@ class Fetcher:
     def _measure(self, job: Job) -> str:
         """Ask and transfer a little, for the prices alone."""
         keys = [self._names.keys.key(name.key) for name in job.names]
-        self._link.exists(keys, self._timeout_s)  # twice, since the old latency is half forgotten each time
-        there = self._link.exists(keys, self._timeout_s)
-        if there:
-            self._link.get(keys[:there], there * self._link.gate.page_bytes, self._timeout_s)
+        for _ in range(3):  # what was known before is half forgotten each time
+            there = self._link.exists(keys, self._timeout_s)
+            if there:
+                self._link.get(keys[:there], there * self._link.gate.page_bytes, self._timeout_s)
         return "nothing"
 
     # -- the end --------------------------------------------------------------------------------------------------

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 _NEWER = 0.5
 """Weight of the last measurement against all before it.  Networks change at once, so little is remembered."""
 
+_FIRST_TRANSFERS = 3
+"""The first of all is slow for reasons of its own (a connection is made), so nothing is concluded from it alone."""
+
 _SHORTEST_S = 1e-6
 """No transfer takes no time at all."""
 
@@ -99,6 +102,7 @@ class FetchGate:
         self._line = TransferLine()
         self._clock = clock
         self._measured = -math.inf
+        self._transfers = 0
         self._lock = threading.Lock()
 
     # -- measuring ------------------------------------------------------------------------------------------------
@@ -113,6 +117,7 @@ class FetchGate:
         with self._lock:
             self._line.transferred(size, seconds)
             self._measured = self._clock()
+            self._transfers += 1
 
     @property
     def latency_s(self) -> float | None:
@@ -138,13 +143,13 @@ class FetchGate:
     def worth(self, offer: Offer) -> int:
         """How many of the pages to fetch: as many as arrive in time if those cost less than to compute them, else none.
 
-        Before any transfer was measured it is one page, which is the measurement.
+        The first transfers are the measurement, and are small: one page, two, four.
         """
         with self._lock:
             line = self._line
-            latency, byte_s = line.latency_s or 0.0, line.seconds_per_byte
-        if byte_s is None:
-            pages = min(1, offer.pages)
+            latency, byte_s, transfers = line.latency_s or 0.0, line.seconds_per_byte, self._transfers
+        if byte_s is None or transfers < _FIRST_TRANSFERS:
+            pages = min(2**transfers, offer.pages)
             fetch_s = offer.ahead_s + latency
         else:
             page_s = self.page_bytes * byte_s
@@ -166,8 +171,8 @@ class FetchGate:
         """Whether any number of pages would be fetched at these prices, within a deadline of ``longest_s``."""
         with self._lock:
             line = self._line
-            latency, byte_s = line.latency_s or 0.0, line.seconds_per_byte
-        if byte_s is None or token_s <= 0:
+            latency, byte_s, transfers = line.latency_s or 0.0, line.seconds_per_byte, self._transfers
+        if byte_s is None or transfers < _FIRST_TRANSFERS or token_s <= 0:
             return latency < longest_s
         saved = self.page_tokens * token_s - self.page_bytes * byte_s
         if saved <= 0:

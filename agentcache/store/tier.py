@@ -13,10 +13,11 @@ not asked for some time, and drops what nobody came for.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentcache.cache.fetching import FarStats, Fetch
 from agentcache.cache.residency import Listener, PageArrived
@@ -56,6 +57,13 @@ class StoreLimits:
     staging_bytes: int = 2**30
     queue_bytes: int = 256 * 2**20
 
+    def in_memory_of(self, memory: int) -> StoreLimits:
+        """These, on a machine of ``memory`` bytes: an eighth of it at most, but room for some pages anyhow."""
+        staging = max(min(self.staging_bytes, memory // 16), 8 * self.page_bytes)
+        return replace(
+            self, staging_bytes=staging, queue_bytes=max(min(self.queue_bytes, memory // 16), 8 * self.page_bytes)
+        )
+
 
 class StoreTier:
     """Implements ``cache.fetching.FarTier`` and ``engine.neighbours.Neighbour``.
@@ -91,7 +99,7 @@ class StoreTier:
         self._staging = Staging(limits.staging_bytes, clock)
         self._fetcher = Fetcher(self._link, names, self._staging, self._known, timeout_s=limits.timeout_s, clock=clock)
         self._writer = StoreWriter(self._link, names, self._known, limits.queue_bytes)
-        self._next_ping = clock()
+        self._pinged_at = -math.inf
         self._closing = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -228,9 +236,8 @@ class StoreTier:
     def _tend(self) -> None:
         """Ping where that is due, and drop what nobody came for."""
         self._staging.sweep()
-        now = self._clock()
-        down = self._link.circuit.trouble is not None
-        silent = now - self._link.used_at > _SILENT_S
-        if now >= self._next_ping and (down or silent):
+        circuit, now = self._link.circuit, self._clock()
+        down = circuit.trouble is not None
+        if now - (self._pinged_at if down else self._link.used_at) >= (circuit.pause_s if down else _SILENT_S):
             self._link.ping(_PING_S)
-            self._next_ping = self._clock() + (self._link.circuit.pause_s if down else _SILENT_S)
+            self._pinged_at = self._clock()

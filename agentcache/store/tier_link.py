@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -33,7 +34,7 @@ class StoreLink:
         self.store = store
         self.gate = gate
         self.circuit = Circuit(store.name)
-        self.used_at = clock()
+        self.used_at = -math.inf
         """When it answered last."""
         self._clock = clock
 

@@ -86,7 +86,7 @@ class WireServer:
             "partial_tokens": cached % PAGE,
             "computed_tokens": len(prompt) - cached + len(reply),
             "preemptions": 0,
-            "tiers": {"device": cached, "host": 0, "disk": 0},
+            "tiers": {"device": cached, "host": 0, "disk": 0, "store": 0},
             "miss": None if cached else miss,
             "alignment": {
                 "static_tokens": 40,

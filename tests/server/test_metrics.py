@@ -90,7 +90,7 @@ def test_tokens_are_those_of_the_answers(traffic):
     for answer in answers:
         tiers.update(answer["agentcache"]["tiers"])
     assert tiers["host"] > 0 and tiers["device"] > 0, "the traffic was to use both"
-    for tier in ("device", "host", "disk"):
+    for tier in ("device", "host", "disk", "store"):
         assert gained.value("agentcache_cached_tokens_total", tier=tier) == tiers[tier]
     cached = sum(a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in answers)
     assert sum(tiers.values()) == cached

@@ -49,7 +49,7 @@ def test_cold_warm_longer_and_evicted_prompts(small):
     assert total == 70 and 64 <= cached <= 69
     assert reply["agentcache"]["cached_tokens"] == cached
     assert reply["agentcache"]["cached_pages"] * 16 + reply["agentcache"]["partial_tokens"] == cached
-    assert reply["agentcache"]["tiers"] == {"device": cached, "host": 0, "disk": 0}
+    assert reply["agentcache"]["tiers"] == {"device": cached, "host": 0, "disk": 0, "store": 0}
     assert reply["agentcache"]["alignment"]["static_tokens"] == 64
     assert reply["agentcache"]["alignment"]["tail_tokens"] == 6
     longer = small.complete(prompt + fresh_ids(30, seed=2), max_tokens=5)

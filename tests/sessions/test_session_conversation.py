@@ -80,10 +80,10 @@ def test_explain_tells_pages_below_the_device_from_evicted_ones(serve, tmp_path,
         session = client.create(prompt=random_ids(100, "below"))
         client.go_on(session, [], 4)
         held = explained(client, session)
-        assert held["tiers"] == {"device": 103, "host": 0, "disk": 0} and held["miss"] is None
+        assert held["tiers"] == {"device": 103, "host": 0, "disk": 0, "store": 0} and held["miss"] is None
         client.call("POST", "/v1/cache/flush")
         now = explained(client, session)
-        assert now["tiers"] == {"device": 0, "host": 0, "disk": 0} | {tier: 96}
+        assert now["tiers"] == {"device": 0, "host": 0, "disk": 0, "store": 0} | {tier: 96}
         assert now["tokens"] == 96 and now["pages"] == 6
         assert now["miss"]["code"] == "cold" and now["miss"]["at_token"] == 96  # the rest fills no page
         reply = client.go_on(session, [5], 1)

@@ -15,7 +15,8 @@ def measured(latency_s: float, bandwidth: float, page_bytes: int = MB, page_toke
     """A gate in front of a store of this latency and bandwidth (bytes a second)."""
     gate = FetchGate(page_bytes, page_tokens)
     gate.answered(latency_s)
-    gate.transferred(page_bytes, latency_s + page_bytes / bandwidth)
+    for _ in range(3):
+        gate.transferred(page_bytes, latency_s + page_bytes / bandwidth)
     return gate
 
 
@@ -50,10 +51,21 @@ def test_who_stands_before_counts():
     assert gate.worth(Offer(10, 0.001, ahead_s=0.06)) == 0
 
 
-def test_the_first_transfer_is_one_page_and_is_the_measurement():
+def test_the_first_transfers_are_small_and_are_the_measurement():
     gate = FetchGate(MB, 16)
-    assert gate.bandwidth is None and gate.worth(Offer(100, 0.005)) == 1
-    gate.transferred(MB, 0.001)
+    assert gate.bandwidth is None
+    for pages in (1, 2, 4):
+        assert gate.worth(Offer(100, 0.005)) == pages and gate.open_for(0.005, 2.0)
+        gate.transferred(pages * MB, 0.001)
+    assert gate.worth(Offer(100, 0.005)) == 100
+
+
+def test_a_first_transfer_that_was_slow_for_reasons_of_its_own_closes_no_gate():
+    gate = FetchGate(MB, 16)
+    gate.answered(0.001)
+    for pages, seconds in ((1, 0.3), (2, 0.003), (4, 0.005)):
+        assert gate.worth(Offer(100, 0.005, left_s=1.0)) == pages
+        gate.transferred(pages * MB, seconds)
     assert gate.worth(Offer(100, 0.005)) == 100
 
 

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from agentcache.cache.explain import Miss, explain
 from agentcache.cache.manager import CacheManager
+from agentcache.cache.tiers import TIERS
 from agentcache.cache.tokens import PagedTokens
 from agentcache.dialects.wording import shown
 from agentcache.server.bodies import check
@@ -247,7 +248,7 @@ def _cached(manager: CacheManager, tokens: PagedTokens) -> Mapping[str, Any]:
     return {
         "tokens": held + len(below) * size,
         "pages": len(match.pages) + len(below),
-        "tiers": {"device": held, **{name: pages[name] * size for name in ("host", "disk")}},
+        "tiers": {"device": held, **{name: pages[name] * size for name in TIERS}},
         "miss": None if why is None else why.to_json(),
     }
 
@@ -255,9 +256,11 @@ def _cached(manager: CacheManager, tokens: PagedTokens) -> Mapping[str, Any]:
 def _below(manager: CacheManager, tokens: PagedTokens, start: int) -> list[str]:
     """For each page from ``start`` on, the nearest tier that has one of its name, as far as there is no gap."""
     names: list[str] = []
-    tiers = () if manager.lower is None else manager.lower.tiers
+    lower = manager.lower
+    if lower is None:
+        return names
     for index in range(start, tokens.num_full_pages):
-        name = next((tier.name for tier in tiers if tokens.key(index) in tier), None)
+        name = lower.where(tokens.key(index))
         if name is None:
             break
         names.append(name)

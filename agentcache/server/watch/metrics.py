@@ -18,9 +18,11 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentcache.cache.tiers import TIERS
 from agentcache.engine.stats import EngineStats, Histogram
 from agentcache.server.context import Context
 from agentcache.server.watch.http_figures import HttpFigures
+from agentcache.server.watch.store_figures import store_figures
 
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "From arrival to the first token",
@@ -64,6 +66,8 @@ class EngineCollector(Collector):
         stats = self._context.engine.stats()
         yield GaugeMetricFamily("agentcache_sessions", "Sessions that are kept", value=len(self._context.desk.store))
         yield from self._own(stats)
+        if stats.far is not None:
+            yield from store_figures(stats.far)
         yield from self._twins(stats)
 
     def _own(self, stats: EngineStats) -> Iterator[Metric]:
@@ -77,7 +81,7 @@ class EngineCollector(Collector):
         yield _counter(
             "agentcache_prompt_tokens", "Prompt tokens of admitted requests", counters.get("prompt_tokens", 0)
         )
-        below = {tier: counters.get(f"cached_tokens_{tier}", 0) for tier in ("host", "disk")}
+        below = {tier: counters.get(f"cached_tokens_{tier}", 0) for tier in TIERS}
         tiers = {"device": max(0, counters.get("cached_tokens", 0) - sum(below.values())), **below}
         yield _counters("agentcache_cached_tokens", "Prompt tokens that were found cached", "tier", tiers)
         yield _counter(

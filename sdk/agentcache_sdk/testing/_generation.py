@@ -184,7 +184,7 @@ class _Flight:
             "partial_tokens": sum(request.cached_tokens % size for request in job.requests),
             "computed_tokens": sum(request.computed_tokens for request in job.requests),
             "preemptions": 0,
-            "tiers": {"device": cached, "host": 0, "disk": 0},
+            "tiers": {"device": cached, "host": 0, "disk": 0, "store": 0},
             "miss": None if miss is None else miss.model_dump(),
             "alignment": {"static_tokens": prompt - tails, "tail_tokens": tails, **self.report},
             "findings": [dict(finding) for finding in findings],

@@ -124,7 +124,7 @@ def _explain(state: State, session: HeldSession, _: dict[str, Any]) -> dict[str,
     cached = {
         "tokens": held,
         "pages": len(match.pages),
-        "tiers": {"device": held, "host": 0, "disk": 0},
+        "tiers": {"device": held, "host": 0, "disk": 0, "store": 0},
         "miss": miss,
     }
     return _info(state, session) | {"cached": cached, "events": session.events[-256:]}
