@@ -177,17 +177,22 @@ def _unpack(name: RecordName, kept: Kept) -> tuple[Kind, dict[str, Any]]:
     if digest != _digest(name, head, body):
         raise DamagedRecordError("its digest is not that of what is in it")
     try:
-        data = json.loads((_inflated(body) if is_packed else body).decode("utf-8", "surrogatepass"))
+        data = json.loads((inflated(body) if is_packed else body).decode("utf-8", "surrogatepass"))
         return Kind(kind), {**data}
     except (*UNREADABLE, zlib.error) as error:
         raise DamagedRecordError(f"what is in it cannot be read ({type(error).__name__})") from error
 
 
-def _inflated(body: bytes) -> bytes:
+def inflated(body: bytes, largest: int = _LARGEST) -> bytes:
+    """
+    Raises:
+        ValueError: it is more than ``largest`` bytes, or not all of them are there.
+        zlib.error: it is nothing that was packed.
+    """
     inflater = zlib.decompressobj()
-    data = inflater.decompress(body, _LARGEST)
+    data = inflater.decompress(body, largest)
     if not inflater.eof:
-        raise ValueError(f"got more than {_LARGEST} bytes, or only a part of them")
+        raise ValueError(f"got more than {largest} bytes, or only a part of them")
     return data
 
 

@@ -26,14 +26,14 @@ def vault() -> MemoryVault:
     return MemoryVault()
 
 
-@pytest.fixture
-def serve(tiny: Path, tmp_path: Path) -> Serve:
+@pytest.fixture(scope="module")
+def serve(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
     """``with serve("r0", vault) as member``: a named server, at whose end nothing may have leaked."""
 
     @contextmanager
     def start(name: str | None, vault: Any, **settings: Any) -> Iterator[Member]:
         folder = settings.pop("folder", tiny)
-        home = tmp_path / f"home-{name}"
+        home = tmp_path_factory.mktemp("home")
         with live_server(folder, vault=vault, replica=name, **{"num_pages": 256, "home": home, **settings}) as server:
             yield Member(server.http)
             drain(server)
@@ -41,8 +41,13 @@ def serve(tiny: Path, tmp_path: Path) -> Serve:
     return start
 
 
-@pytest.fixture
-def pair(serve: Serve, vault: MemoryVault) -> Iterator[tuple[Member, Member]]:
-    """Two servers over ``vault``."""
-    with serve("r0", vault) as first, serve("r1", vault) as second:
+@pytest.fixture(scope="module")
+def common() -> MemoryVault:
+    return MemoryVault()
+
+
+@pytest.fixture(scope="module")
+def pair(serve: Serve, common: MemoryVault) -> Iterator[tuple[Member, Member]]:
+    """Two servers over ``common``, for a module's tests."""
+    with serve("r0", common) as first, serve("r1", common) as second:
         yield first, second

@@ -62,10 +62,10 @@ class Member:
     def whole(self, session: str) -> dict[str, Any]:
         return self.call("GET", f"/v1/sessions/{session}?include=messages")
 
-    def do(self, session: str, verb: str, **body: Any) -> dict[str, Any]:
+    def do(self, session: str, verb: str, /, **body: Any) -> dict[str, Any]:
         return self.call("POST", f"/v1/sessions/{session}/{verb}", body)
 
-    def fork(self, session: str, **body: Any) -> str:
+    def fork(self, session: str, /, **body: Any) -> str:
         return self.do(session, "fork", **body)["sessions"][0]["id"]
 
     def turn(self, session: str, prompt: Any, count: int = 8, **fields: Any) -> dict[str, Any]:

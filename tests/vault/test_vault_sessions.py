@@ -106,8 +106,8 @@ def test_every_server_lists_all_sessions_of_a_key(pair):
     gone = first.create(prompt=[3])
     second.call("DELETE", f"/v1/sessions/{gone}")
     for member in pair:
-        assert {session["id"] for session in member.call("GET", "/v1/sessions")["data"]} == made
-    assert len(second.call("GET", "/v1/sessions")["data"]) == 3
+        listed = [session["id"] for session in member.call("GET", "/v1/sessions")["data"]]
+        assert made <= set(listed) and gone not in listed and len(listed) == len(set(listed))
 
 
 def test_a_turn_that_was_overtaken_has_not_happened(pair):
@@ -128,16 +128,16 @@ def test_a_turn_that_was_overtaken_has_not_happened(pair):
     assert error["code"] == "session_diverged"
 
 
-def test_an_overtaken_turn_that_is_not_streamed_is_told_to_come_again(pair, vault):
+def test_an_overtaken_turn_that_is_not_streamed_is_told_to_come_again(pair, common):
     first, second = pair
     session = first.create(prompt=random_ids(30, "race 2"))
     quick = []
 
     def overtake(name, expected):
-        vault.before_save = None
+        common.before_save = None
         quick.append(second.turn(session, [3]))
 
-    vault.before_save = overtake
+    common.before_save = overtake
     reply = first.request("POST", "/v1/completions", raw_body(session, [2]))
     assert reply.status_code == 429 and reply.headers["retry-after"] == "1"
     assert reply.json()["error"]["code"] == "session_busy"
@@ -231,18 +231,18 @@ def test_leases_end_where_a_session_has_gone_on_elsewhere(pair):
 
 
 @pytest.mark.parametrize("damage", ["cut", "other bytes", "empty", "another session's", "another version"])
-def test_a_damaged_record_is_no_session_and_no_failure(pair, vault, damage):
+def test_a_damaged_record_is_no_session_and_no_failure(pair, common, damage):
     first, second = pair
     session, other = first.create(prompt=[1, 2]), first.create(prompt=[3, 4])
-    name, kept = vault.of(session), vault.records[vault.of(session)]
+    name, kept = common.of(session), common.records[common.of(session)]
     spoiled = {
         "cut": kept._replace(record=kept.record[:-1]),
         "other bytes": kept._replace(record=kept.record[:60] + bytes([kept.record[60] ^ 1]) + kept.record[61:]),
         "empty": kept._replace(record=b""),
-        "another session's": vault.records[vault.of(other)],
+        "another session's": common.records[common.of(other)],
         "another version": kept._replace(version=kept.version + 1),
     }
-    vault.records[name] = spoiled[damage]
+    common.records[name] = spoiled[damage]
     assert second.refused(404, "GET", f"/v1/sessions/{session}")["code"] == "session_not_found"
     second.refused(404, "POST", "/v1/completions", raw_body(session, [3]))
     if damage != "another version":  # it has the version that the first server has: nobody went on
@@ -251,25 +251,25 @@ def test_a_damaged_record_is_no_session_and_no_failure(pair, vault, damage):
     assert second.turns(other) == 0
 
 
-def test_a_record_of_another_model_is_refused_with_both_names(pair, serve, vault, tmp_path):
+def test_a_record_of_another_model_is_refused_with_both_names(pair, serve, common, tmp_path):
     from tiny_folder import write_tiny_folder
 
     first, _ = pair
     session = first.create(system="Be brief.")
     first.say(session, "One?")
     write_tiny_folder(tmp_path / "other", seed=5)
-    with serve("r2", vault, folder=tmp_path / "other") as third:
+    with serve("r2", common, folder=tmp_path / "other") as third:
         error = third.refused(422, "POST", "/v1/chat/completions", chat_body(session, "Two?"))
         assert error["code"] == "session_diverged" and "model revision" in error["message"]
     assert said(first.say(session, "Two?"))
 
 
-def test_a_vault_that_lost_everything_gets_it_again(pair, vault):
+def test_a_vault_that_lost_everything_gets_it_again(pair, common):
     first, second = pair
     session = first.create(prompt=random_ids(20, "lost"))
     one = first.turn(session, [1])
-    with vault.lock:
-        vault.records.clear()
+    with common.lock:
+        common.records.clear()
     two = first.turn(session, [2])
     assert asked(two) == asked(one) + said(one) + [2]
     assert asked(second.turn(session, [3])) == asked(two) + said(two) + [3]

@@ -110,6 +110,8 @@ class VaultKeeper:
         return session
 
     async def _compared(self, client: Client, name: RecordName, session: Session | None) -> Session:
+        if name in self._ends:
+            return self._store.get(name.id, client.owner)  # refused as any other that does not exist
         try:
             kept = await self._calls.load(name, 0 if session is None else session.copy.version)
         except VaultUnavailableError:
@@ -118,8 +120,6 @@ class VaultKeeper:
             return session
         if session is not None and session.closed:  # its time was over while we waited
             session = None
-        if name in self._ends:
-            kept, session = None, None
         if session is None:
             return await self._take_over(client, name, None, kept)
         if (
@@ -150,7 +150,7 @@ class VaultKeeper:
         if found is None or found.expires_at <= self._now():
             if session is not None:
                 self._forget(session)
-            return self._store.get(name.id, client.owner)  # refused as any other that does not exist
+            return self._store.get(name.id, client.owner)
         if session is None or session.closed:
             # Not ``add``: its idle time goes on where it was.
             session = self._store.put(found)
