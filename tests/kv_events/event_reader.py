@@ -83,6 +83,8 @@ class Reader:
 
     def __init__(self, address: str, view: View, topic: str = "", *, bind: bool = False) -> None:
         self.view = view
+        self.replayed_to = 0
+        """Batches before this one were had by replay, and are passed over when they come."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
         self.topic = topic.encode()
         self.socket.subscribe(self.topic)
@@ -94,9 +96,17 @@ class Reader:
         while self.socket.poll(0 if some else 1000 * wait_s):
             topic, sequence, payload = self.socket.recv_multipart()
             assert topic == self.topic
-            self.view.take(struct.unpack(">Q", sequence)[0], payload)
+            number = struct.unpack(">Q", sequence)[0]
+            if number >= self.replayed_to:
+                self.view.take(number, payload)
             some = True
         return some
+
+    def catch_up(self, replay: str) -> None:
+        """Have what was missed before the subscription came into force."""
+        for number, payload in replayed(replay, self.view.next):
+            self.view.take(number, payload)
+        self.replayed_to = self.view.next
 
     def until(self, holds: Callable[[], bool], wait_s: float = 20) -> None:
         deadline = time.monotonic() + wait_s
