@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
 import time
 from typing import Any
@@ -17,6 +18,7 @@ from agentcache.cache.manager import CacheManager
 from agentcache.cache.tokens import PagedTokens
 from agentcache.engine.build import build_engine
 from agentcache.errors import AgentCacheError, SettingsError
+from agentcache.kv_events.opening import open_events
 from agentcache.settings import Settings
 
 ANY = "tcp://127.0.0.1:*"
@@ -126,14 +128,23 @@ def test_what_cannot_be_published_is_an_error_before_a_model_is_looked_for():
             build_engine(Settings(model="/no/such/folder", kv_events=address))
 
 
-def test_a_model_that_cannot_be_loaded_leaves_the_address_free(tmp_path):
-    address = tmp_path / "events"
+def test_a_model_that_cannot_be_loaded_leaves_the_address_free():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"@tcp://127.0.0.1:{found.getsockname()[1]}"
+    settings = Settings(model="/no/such/folder", kv_events=address, device="cpu")
     with pytest.raises(AgentCacheError, match="no/such/folder"):
-        build_engine(Settings(model="/no/such/folder", kv_events=f"ipc://{address}", device="cpu"))
+        build_engine(settings)
     deadline = time.monotonic() + 20
-    while address.exists():  # the socket is closed behind our back
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    while True:  # the socket is closed behind our back
+        try:
+            again = open_events(settings)
+            break
+        except SettingsError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert again is not None
+    again.close(0)
 
 
 def test_an_address_that_is_taken_is_told_in_health_until_it_is_free(folder, tmp_path):
