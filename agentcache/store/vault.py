@@ -55,13 +55,8 @@ class StoreVault:
         return await self._called(partial(self._index.ids_of, owner))
 
     async def close(self) -> None:
-        if self._writing is not None and not self._writing.done():
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
-            try:
-                await self._called(self._index.write)
-            except VaultUnavailableError:
-                pass  # lists of sessions lack those that were made last
+        if self._writing is not None:
+            await self._writing
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _write_index(self) -> None:

@@ -119,11 +119,9 @@ def one_memory(tmp_path: Any) -> Iterator[tuple[SessionVault, SessionVault]]:
 def test_every_session_has_one_history_of_just_what_was_acknowledged(serve, vaults, tmp_path):
     history: dict[RecordName, dict[int, bytes]] = {}
     lock = threading.Lock()
-    with (
-        vaults(tmp_path) as (a, b),
-        serve("r0", Watched(a, history, lock)) as first,
-        serve("r1", Watched(b, history, lock)) as second,
-    ):
+    with ExitStack() as stack:
+        watched = [Watched(vault, history, lock) for vault in stack.enter_context(vaults(tmp_path))]
+        first, second = (stack.enter_context(serve(f"r{i}", vault)) for i, vault in enumerate(watched))
         members = [first, second]
         sessions = [first.create(prompt=random_ids(20, "one")), second.create(prompt=random_ids(20, "two"))]
         clients = [Client(members, sessions, random.Random(i), i) for i in range(THREADS)]
