@@ -127,7 +127,7 @@ def _make_folder(store: FolderStore) -> None:
 
 
 def _redis_store(url: str, parts: SplitResult) -> PageStore:
-    if importlib.util.find_spec("redis") is None:
+    if any(importlib.util.find_spec(name) is None for name in ("redis", "hiredis")):
         raise SettingsError(
             f"--store {shown(url)}: the packages for it are not installed: pip install '.[store]' in the folder of "
             "agentcache's source"

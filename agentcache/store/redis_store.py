@@ -33,6 +33,9 @@ _MOST_KEYS = 512
 _FULL_S = 1.0
 """Seconds for which a server that was full is sent nothing."""
 
+_LEARN_S = 10.0
+"""Seconds for which what is known of the server's memory is good enough for statistics."""
+
 # How many keys are there from the first one on.  TOUCH counts as use, as EXISTS does not.
 _PREFIX = """
 for i, key in ipairs(KEYS) do
@@ -67,6 +70,7 @@ class RedisStore:
         self._full_until = 0.0
         self._size = (0, 0, 0)
         self._policy = ""
+        self._learn_at = 0.0
 
     def __repr__(self) -> str:
         return f"RedisStore({self.name})"
@@ -90,9 +94,14 @@ class RedisStore:
                 raise kept
             elif isinstance(back, Exception):
                 raise back
-        if not isinstance(memory, Exception) and not isinstance(keys, Exception):  # not everybody may ask for them
+        self._learn(memory, keys)
+
+    def _learn(self, memory: Any, keys: Any) -> None:
+        """What the server says of its memory and keys, unless this user may not ask."""
+        if isinstance(memory, dict) and isinstance(keys, int):
             self._size = (keys, memory.get("used_memory", 0), memory.get("maxmemory", 0))
             self._policy = memory.get("maxmemory_policy", "")
+        self._learn_at = time.monotonic() + _LEARN_S
 
     def advice(self) -> str | None:
         """What whoever runs the server should know of how it is set up, after a ``ping``."""
@@ -160,7 +169,12 @@ class RedisStore:
         pipeline = self._client.pipeline(transaction=False)
         for item in items:
             pipeline.set(self._key(item.key), item.value, ex=self._address.ttl_s)
+        if time.monotonic() >= self._learn_at:
+            pipeline.info("memory").dbsize()
         replies = pipeline.execute(raise_on_error=False)
+        if len(replies) > len(items):
+            self._learn(*replies[len(items) :])
+            replies = replies[: len(items)]
         full = sum(isinstance(reply, redis.exceptions.OutOfMemoryError) for reply in replies)
         if full:
             self._counts.add("full", full)

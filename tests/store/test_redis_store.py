@@ -213,6 +213,30 @@ def test_a_server_without_a_bound_is_warned_of(own: Valkey, caplog: pytest.LogCa
     assert "has no maxmemory" in caplog.text
 
 
+def test_what_the_server_holds_is_learned_while_it_is_used(
+    valkey: Valkey, store: PageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.stats().capacity == 256 * 2**20
+    assert store.stats().pages < 8
+    monkeypatch.setattr("agentcache.store.redis_store._LEARN_S", 0)
+    store.ping(T)
+    store.batch_set([StoreItem(b"%d" % each, bytes(2**20)) for each in range(8)], T)
+    assert store.stats().used >= 8 * 2**20
+    assert store.stats().pages >= 8
+
+
+def test_whoever_may_not_ask_for_memory_is_served_all_the_same(valkey: Valkey) -> None:
+    with valkey.client() as client:
+        client.execute_command("ACL", "SETUSER", "pages", "on", ">secret", "~*", "+@all", "-info", "-dbsize")
+    store = open_store(f"redis://pages:secret@127.0.0.1:{valkey.port}/0", T)
+    store.batch_set([StoreItem(b"a", b"1")], T)
+    assert store.batch_get([b"a"], T) == [b"1"]
+    assert (store.stats().used, store.stats().capacity) == (0, 0)
+    with valkey.client() as client:
+        client.execute_command("ACL", "SETUSER", "pages", "-mget")
+    assert "no permissions to run the 'mget' command" in message(lambda: store.batch_get([b"a"], T))
+
+
 def test_whoever_is_asked_for_has_been_used(valkey: Valkey, store: PageStore) -> None:
     """Otherwise the beginning of a chain, which every server soon has itself, would be the first to be forgotten."""
     store.batch_set([StoreItem(b"old", b"1"), StoreItem(b"other", b"1")], T)
