@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 NEWS_S = 1.0
 """How often replicas are asked what came and went; answers tell it as well."""
+LEARN_S = 5.0
+"""How long the first requests may wait until requests can be read."""
 AT_ONCE = 4096
 """Changes that are learned on the event loop; more of them take a thread."""
 
@@ -42,12 +44,12 @@ class Steering:
         self._replicas = replicas
         self._reader: RequestReader | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[None] | None = None
 
     async def watch_for_ever(self) -> None:
         while True:
             try:
                 await self.look()
-                await self._learn_to_read()
             except Exception:
                 logger.exception("the replicas could not be asked for news")
             await asyncio.sleep(NEWS_S)
@@ -70,6 +72,8 @@ class Steering:
             await self.learn(name, news.delta)
             if not news.healthy:
                 self.router.drain(name)
+        if told and self._reader is None and (self._learning is None or self._learning.done()):
+            self._learning = asyncio.ensure_future(self._learn_to_read())
         if any(news.delta.more for news in told.values()):
             asyncio.get_running_loop().call_soon(asyncio.ensure_future, self._again())
 
@@ -86,12 +90,17 @@ class Steering:
             self.router.apply(replica, delta)
 
     async def _learn_to_read(self) -> None:
-        if self._reader is None and self.known:
+        """From the first replica that there is."""
+        try:
             profile = await self._replicas.profile()
             self._reader = await asyncio.to_thread(RequestReader, profile)
+        except Exception:
+            logger.exception("requests cannot be read, and go to whoever has least to do")
 
     async def read(self, sent: Sent) -> ReadRequest:
         """What ``sent`` is routed by; of bodies, off the event loop."""
+        if self._reader is None and self._learning is not None:
+            await asyncio.wait([self._learning], timeout=LEARN_S)
         reader = self._reader
         if reader is None:
             return UNREAD

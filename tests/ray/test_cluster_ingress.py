@@ -113,6 +113,8 @@ BAD: list[tuple[str, str, Any]] = [
 def test_errors_are_those_of_a_single_server(tiny_model):
     settings = {"max_body": 4096, "api_keys": ("a", "b"), "admin_keys": ("boss",), "num_pages": 64, "access_log": "off"}
     with cluster_here(tiny_model, ("r1", "r2"), **settings) as cluster, live_server(tiny_model, **settings) as alone:
+        both_ends = (cluster.http, alone.http)
+        alone.http.headers.pop("authorization")
         keys = [
             {},
             {"authorization": "Bearer a"},

@@ -1,0 +1,131 @@
+"""``agentcache up`` as users start it: a process of its own, and a Ray cluster of its own that ends with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+_UP = re.compile(r"replica ([a-z0-9]+) is up, process (\d+)")
+_PATIENCE_S = 120.0
+
+
+@dataclass
+class RunningCluster:
+    """
+    Attributes:
+        processes: of each replica that was ever up, by its name.
+    """
+
+    url: str
+    http: httpx.Client
+    process: subprocess.Popen[bytes]
+    log: Path
+    children: dict[int, psutil.Process] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> dict[str, int]:
+        return {name: int(number) for name, number in _UP.findall(self.log.read_text("utf-8", "replace"))}
+
+    def replica(self, reply: httpx.Response) -> str:
+        return reply.headers["x-agentcache-replica"]
+
+    def kill(self, replica: str) -> None:
+        os.kill(self.processes[replica], signal.SIGKILL)
+
+    def up(self) -> int:
+        return self.http.get("/health").json()["replicas"]["up"]
+
+    def running(self) -> int:
+        return self.http.get("/v1/cache").json()["running"]
+
+    def await_replicas(self, number: int) -> None:
+        eventually(lambda: self.up() == number, _PATIENCE_S)
+
+    def note_children(self) -> None:
+        """Remember what must be gone at the end; Ray's processes are not all children of their starter."""
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            self.children[child.pid] = child
+
+
+def eventually(look: Callable[[], Any], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if look():
+                return
+        except httpx.HTTPError:
+            pass
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.05)
+
+
+def environment(**more: str) -> dict[str, str]:
+    left_out = {"http_proxy", "https_proxy", "all_proxy"}
+    kept = {name: value for name, value in os.environ.items() if name.lower() not in left_out}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**kept, **threads, "RAY_AUTH_MODE": "disabled", **more}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "agentcache", *arguments]
+
+
+@contextmanager
+def up(folder: Path, log: Path, *flags: str) -> Iterator[RunningCluster]:
+    """Replicas of ``folder`` on a free port; at the end it is told to end, and nothing of it may be left."""
+    settings = (
+        "--model",
+        str(folder),
+        "--model-name",
+        "tiny",
+        "--num-pages",
+        "192",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    )
+    small = ("--object-store-memory", "84MB", "--enable-test-hooks", "--port", "0")
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command("up", *settings, *small, *flags), stdout=out, stderr=out, env=environment(), cwd=log.parent
+        )
+    try:
+        url = _address(process, log)
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+            cluster = RunningCluster(url, http, process, log)
+            cluster.note_children()
+            yield cluster
+            cluster.note_children()
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+    left = psutil.wait_procs(list(cluster.children.values()), timeout=20)[1]
+    assert not left, f"still there: {left}"
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        text = log.read_text("utf-8", "replace")
+        found = re.search(r"address\s+(http://\S+)", text)
+        if found and "Ctrl-C stops it" in text:
+            return found[1]
+        assert process.poll() is None and time.monotonic() < deadline, text
+        time.sleep(0.1)

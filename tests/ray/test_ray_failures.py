@@ -1,0 +1,304 @@
+"""Replicas on Ray that are killed, added, taken away and ended, under load; and ways to deploy them.  Minutes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+from real_ray import RunningCluster, environment, eventually, up
+
+from agentcache_sdk import Client
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+CHAT = "/v1/chat/completions"
+LONG = "the cache keeps pages of keys and values and the agent sends the same long beginning again and again " * 4
+
+
+def said(text: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0, **fields}
+
+
+@pytest.fixture(scope="module")
+def lasting(tiny_model, tmp_path_factory) -> Iterator[RunningCluster]:
+    log = tmp_path_factory.mktemp("ray") / "up.log"
+    flags = ("--replicas", "2", "--ingress-replicas", "2", "--health-check-period-s", "1")
+    with up(tiny_model, log, *flags) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(lasting: RunningCluster) -> RunningCluster:
+    lasting.await_replicas(2)
+    return lasting
+
+
+class Load:
+    """Clients that ask all the time, and remember what they were answered."""
+
+    def __init__(self, url: str, clients: int = 4, tokens: int = 40) -> None:
+        self.statuses: list[int] = []
+        self.failures: list[str] = []
+        self._url = url
+        self._tokens = tokens
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
+
+    def _ask(self, number: int) -> None:
+        turn = 0
+        with httpx.Client(base_url=self._url, trust_env=False, timeout=60) as http:
+            while not self._stop.is_set():
+                turn += 1
+                reply = http.post(CHAT, json=said(f"client {number} {LONG} {turn}", max_tokens=self._tokens))
+                self.statuses.append(reply.status_code)
+                if reply.status_code != 200:
+                    self.failures.append(reply.text)
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        eventually(lambda: len(self.statuses) > 8)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(90)
+
+
+def test_a_replica_killed_under_load_costs_nobody_an_answer(cluster):
+    victim = sorted(cluster.http.get("/v1/cache").json()["replicas"])[0]
+    with Load(cluster.url) as load:
+        cluster.kill(victim)
+        asked = len(load.statuses)
+        eventually(lambda: len(load.statuses) > asked + 40)
+        cluster.await_replicas(2)
+    assert set(load.statuses) == {200}, load.failures[:3]
+    assert victim not in cluster.http.get("/v1/cache").json()["replicas"]
+
+
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        (CHAT, said(LONG, max_tokens=1400)),
+        ("/v1/messages", {"model": "tiny", **said(LONG, max_tokens=1400)}),
+        ("/v1/responses", {"model": "tiny", "input": LONG, "max_output_tokens": 1400}),
+    ],
+)
+def test_a_stream_whose_replica_is_killed_ends_in_its_own_words(cluster, path, body):
+    lines = []
+    with cluster.http.stream("POST", path, json={**body, "stream": True}) as reply:
+        for line in reply.iter_lines():
+            lines.append(line)
+            if len(lines) == 12:
+                cluster.kill(cluster.replica(reply))
+    text = "\n".join(lines)
+    assert "is gone; ask again" in text
+    ending = {CHAT: "data: [DONE]", "/v1/messages": "event: error", "/v1/responses": "event: response.failed"}[path]
+    assert ending in lines
+
+
+def test_sessions_go_on_when_their_replica_is_killed_between_turns(cluster):
+    with Client(cluster.url) as client:
+        sessions = [client.session(system=f"Be brief. {number}") for number in range(6)]
+        for session in sessions:
+            session.send("one", max_tokens=4)
+        victim = sessions[0].id.rpartition("-")[2]
+        cluster.kill(victim)
+        for session in sessions:
+            session.send("two", max_tokens=4)
+            told = cluster.http.get(f"/v1/sessions/{session.id}").json()
+            assert len(told["turns"]) == 2
+
+
+def test_a_turn_whose_replica_is_killed_under_it_is_made_once(cluster):
+    session = cluster.http.post("/v1/sessions", json={"system": "Be brief."}).json()["id"]
+    home = cluster.replica(cluster.http.post(CHAT, json=said("one", session=session)))
+    replies: list[httpx.Response] = []
+
+    def turn() -> None:
+        replies.append(cluster.http.post(CHAT, json=said("two", session=session, max_tokens=1200)))
+
+    asker = threading.Thread(target=turn)
+    asker.start()
+    with httpx.Client(base_url=cluster.url, trust_env=False, timeout=60) as other:
+        eventually(lambda: other.get("/v1/cache").json()["replicas"][home]["running"] == 1)
+    cluster.kill(home)
+    asker.join(120)
+    assert replies[0].status_code == 200 and cluster.replica(replies[0]) != home
+    told = cluster.http.get(f"/v1/sessions/{session}?include=messages").json()
+    assert len(told["turns"]) == 2
+    assert told["messages"][-1]["content"] == replies[0].json()["choices"][0]["message"]["content"]
+
+
+def test_an_ingress_that_is_killed_comes_back(cluster):
+    def ingresses() -> set[int]:
+        cluster.note_children()
+        return {pid for pid, process in cluster.children.items() if process.is_running() and _is_ingress(process)}
+
+    eventually(lambda: len(ingresses()) == 2)
+    victim = ingresses().pop()
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: cluster.http.post(CHAT, json=said("hi")).status_code == 200)
+    eventually(lambda: len(ingresses() - {victim}) == 2)
+    for _ in range(10):
+        assert cluster.http.post(CHAT, json=said("hi")).status_code == 200
+
+
+def _is_ingress(process: Any) -> bool:
+    try:
+        return "agentcache:ingress" in " ".join(process.cmdline())
+    except Exception:  # noqa: BLE001  it ended meanwhile
+        return False
+
+
+def test_a_flush_reaches_all_replicas(cluster):
+    for number in range(8):
+        cluster.http.post(CHAT, json=said(f"{number} {LONG}"))
+    flushed = cluster.http.post("/v1/cache/flush").json()
+    assert flushed["flushed"] > 0 and flushed["free"] == flushed["total"] == 2 * 192
+
+
+def test_official_clients_need_not_know(cluster):
+    oai = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", http_client=httpx.Client(trust_env=False))
+    stream = oai.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=4, stream=True
+    )
+    assert [chunk.choices[0].finish_reason for chunk in stream][-1] == "length"
+    first = oai.responses.create(model="tiny", input="hi", max_output_tokens=16)
+    second = oai.responses.create(model="tiny", input="more", previous_response_id=first.id, max_output_tokens=16)
+    assert oai.responses.retrieve(second.id).previous_response_id == first.id
+    claude = anthropic.Anthropic(base_url=cluster.url, api_key="none", http_client=httpx.Client(trust_env=False))
+    with claude.messages.stream(model="tiny", max_tokens=8, messages=[{"role": "user", "content": "hi"}]) as messages:
+        assert messages.get_final_message().usage.output_tokens == 8
+
+
+# -- as many as it takes ------------------------------------------------------------------------------------------------
+
+
+def test_replicas_are_added_under_load_and_taken_away_after_it(tiny_model, tmp_path):
+    flags = ("--min-replicas", "1", "--max-replicas", "2", "--target-ongoing-requests", "2")
+    delays = ("--upscale-delay-s", "1", "--downscale-delay-s", "3")
+    with up(tiny_model, tmp_path / "up.log", *flags, *delays) as cluster:
+        assert cluster.up() == 1
+        with Load(cluster.url, clients=8, tokens=100) as load:
+            eventually(lambda: cluster.up() == 2, 120)
+        eventually(lambda: cluster.up() == 1, 120)
+        assert cluster.http.post(CHAT, json=said("hi")).status_code == 200
+        assert set(load.statuses) == {200}, load.failures[:3]
+
+
+# -- the end ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_stream_ends_before_the_cluster_does(tiny_model, tmp_path):
+    with up(tiny_model, tmp_path / "up.log", "--replicas", "1", "--disk-dir", str(tmp_path / "pages")) as cluster:
+        with cluster.http.stream("POST", CHAT, json=said(LONG, max_tokens=1500, stream=True)) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            cluster.process.send_signal(signal.SIGTERM)
+            rest = [line for line in lines if line]
+        assert rest[-1] == "data: [DONE]" and '"finish_reason":"length"' in rest[-2]
+        assert cluster.process.wait(60) == 0
+    assert list((tmp_path / "pages" / "replica-0").rglob("*.page")) or any((tmp_path / "pages" / "replica-0").iterdir())
+
+
+@pytest.mark.parametrize("how", ["time", "again"])
+def test_a_stream_that_takes_too_long_is_cut(tiny_model, tmp_path, how):
+    drain = "1" if how == "time" else "600"
+    with up(tiny_model, tmp_path / "up.log", "--replicas", "1", "--drain-timeout-s", drain) as cluster:
+        with cluster.http.stream("POST", CHAT, json=said(LONG, max_tokens=1900, stream=True, n=8)) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            cluster.process.send_signal(signal.SIGINT)
+            if how == "again":
+                time.sleep(1)
+                cluster.process.send_signal(signal.SIGINT)
+            rest = [line for line in lines if line]
+        assert json.loads(rest[-2].removeprefix("data: "))["error"]["code"] == "shutting_down"
+        assert cluster.process.wait(60) == 0
+
+
+# -- ways to deploy -----------------------------------------------------------------------------------------------------
+
+
+def run_up(*flags: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "agentcache", "up", *flags],
+        capture_output=True, text=True, timeout=180, check=False, env=environment(**more),
+    )  # fmt: skip
+
+
+def test_what_is_wrong_is_said_once(tiny_model, tmp_path):
+    import socket
+
+    missing = run_up("--model", str(tmp_path / "nothing"), "--replicas", "2")
+    assert missing.returncode == 1 and "no such folder or file" in missing.stderr and "Traceback" not in missing.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        busy = run_up("--model", str(tiny_model), "--port", port)
+    assert busy.returncode == 2 and f"--port {port}" in busy.stderr and "Traceback" not in busy.stderr
+    open_to_all = run_up("--model", str(tiny_model), "--host", "0.0.0.0")
+    assert open_to_all.returncode == 2 and "without a key" in open_to_all.stderr
+    proxied = run_up("--model", str(tiny_model), RAY_SERVE_ENABLE_HA_PROXY="1")
+    assert proxied.returncode == 2 and "RAY_SERVE_ENABLE_HA_PROXY is set" in proxied.stderr
+    nowhere = run_up("--model", str(tiny_model), "--ray-address", "127.0.0.1:1")
+    assert nowhere.returncode == 1 and "--ray-address 127.0.0.1:1" in nowhere.stderr
+    broken = run_up("--model", str(tiny_model), "--max-model-len", "999999", "--port", "0")
+    assert broken.returncode == 1 and "--max-model-len 999999: the model knows 2048 positions" in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+def test_an_application_is_deployed_with_rays_own_command(tiny_model, tmp_path):
+    module = tmp_path / "my_cluster.py"
+    module.write_text(
+        "from agentcache.ray.app import build_app\n"
+        "from agentcache.ray.settings import ClusterSettings\n"
+        "from agentcache.settings import Settings\n"
+        f"settings = Settings(model={str(tiny_model)!r}, num_pages=64, device='cpu', threads=1)\n"
+        "app = build_app(settings, ClusterSettings(replicas=1))\n"
+    )
+    folder = Path(sys.executable).parent
+    log = tmp_path / "serve.log"
+    env = environment(PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    ray = str(folder / "ray")
+    start = [ray, "start", "--head", "--num-cpus=4", "--include-dashboard=false", "--object-store-memory=90000000"]
+    with log.open("wb") as out:
+        subprocess.run(
+            [*start, "--port=0", "--node-ip-address=127.0.0.1"],
+            check=True,
+            timeout=120,
+            env=env,
+            stdout=out,
+            stderr=out,
+        )
+        serve: subprocess.Popen[bytes] | None = None
+        try:
+            serve = subprocess.Popen(
+                [str(folder / "serve"), "run", "--address=auto", "my_cluster:app"],
+                env=env, cwd=tmp_path, stdout=out, stderr=out,
+            )  # fmt: skip
+            with httpx.Client(base_url="http://127.0.0.1:8000", trust_env=False, timeout=30) as http:
+                eventually(lambda: http.get("/health").json()["replicas"]["up"] == 1, 120)
+                assert http.post(CHAT, json=said("hi")).status_code == 200
+        finally:
+            if serve is not None:
+                serve.send_signal(signal.SIGINT)
+                serve.wait(90)
+            subprocess.run([ray, "stop", "--grace-period=20"], check=False, timeout=90, env=env, stdout=out, stderr=out)
+    assert not re.search(r"Traceback", log.read_text("utf-8", "replace").partition("KeyboardInterrupt")[0])
