@@ -1,0 +1,106 @@
+"""Server processes that are killed: their sessions go on on another server, to the bit as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+from fleet import Member, asked, chat_body, random_ids, raw_body, said
+from valkey_server import Valkey
+
+pytestmark = pytest.mark.cluster
+HEAD = random_ids(60, "head")
+TURNS = [random_ids(20, f"turn {i}") for i in range(4)]
+
+
+@contextmanager
+def process(folder, home, name: str, url: str) -> Iterator[tuple[subprocess.Popen[str], Member]]:
+    flags = ["--device", "cpu", "--dtype", "float32", "--threads", "1", "--num-pages", "128", "--access-log", "off"]
+    flags += ["--port", "0", "--replica", name, "--store", url]
+    command = [sys.executable, "-m", "agentcache", "serve", "--model", str(folder), *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "AGENTCACHE_HOME": str(home)}
+    with open(home / f"{name}.log", "w") as log:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+    try:
+        assert server.stdout is not None
+        lines = []
+        for line in server.stdout:
+            lines.append(line)
+            if "Ctrl-C" in line:
+                break
+        address = re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))
+        assert address, "".join(lines) + (home / f"{name}.log").read_text()
+        with httpx.Client(base_url=address[0], timeout=60) as http:
+            yield server, Member(http)
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[Valkey]:
+    with Valkey() as server:
+        yield server
+
+
+@pytest.fixture(params=["redis", "file"])
+def url(request, tmp_path) -> str:
+    if request.param == "file":
+        return f"file://{tmp_path}/store?size=64MiB"
+    return request.getfixturevalue("valkey").url
+
+
+def kill(server: subprocess.Popen[str]) -> None:
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+
+
+def test_sessions_of_a_killed_server_go_on_elsewhere_to_the_bit(tiny, tmp_path, url):
+    with ExitStack() as stack:
+        doomed, first = stack.enter_context(process(tiny, tmp_path, "r0", url))
+        _, second = stack.enter_context(process(tiny, tmp_path, "r1", url))
+        undisturbed = second.create(prompt=HEAD, cache_salt="undisturbed")
+        expected = [second.turn(undisturbed, turn, 12) for turn in TURNS]
+        between, within = first.create(prompt=HEAD), first.create(prompt=HEAD)
+        talk = first.create(system="You are a careful agent.")
+        told = first.say(talk, "Which files are there?")
+        replies = [first.turn(between, turn, 12) for turn in TURNS[:2]]
+        first.turn(within, TURNS[0], 12)
+        body = raw_body(within, TURNS[1], 600, turn_id="me.1", if_turns=1, stream=True)
+        with first.http.stream("POST", "/v1/completions", json=body) as broken:
+            lines = broken.iter_lines()
+            for _ in range(4):
+                next(lines)
+            kill(doomed)
+            with pytest.raises(httpx.HTTPError):
+                list(lines)
+        replies += [second.turn(between, turn, 12) for turn in TURNS[2:]]
+        for ours, theirs in zip(replies, expected, strict=True):
+            assert asked(ours) == asked(theirs) and said(ours) == said(theirs)
+        again = second.turn(within, TURNS[1], 12, turn_id="me.1", if_turns=1)
+        assert asked(again) == asked(expected[1]) and said(again) == said(expected[1])
+        more = second.call("POST", "/v1/chat/completions", chat_body(talk, "Read the first one."))
+        assert asked(more)[: len(asked(told)) + 8] == asked(told) + said(told)
+        listed = {session["id"] for session in second.call("GET", "/v1/sessions")["data"]}
+        assert {undisturbed, between, within, talk} <= listed
+
+
+def test_a_server_that_comes_back_knows_that_its_sessions_went_on(tiny, tmp_path, url):
+    with process(tiny, tmp_path, "r1", url) as (_, second):
+        with process(tiny, tmp_path, "r0", url) as (doomed, first):
+            session = first.create(prompt=HEAD)
+            first.turn(session, TURNS[0])
+            kill(doomed)
+        reply = second.turn(session, TURNS[1])
+        with process(tiny, tmp_path, "r0", url) as (_, first):
+            after = first.turn(session, TURNS[2])
+            assert asked(after) == asked(reply) + said(reply) + TURNS[2]
+            assert second.turns(session) == 3
