@@ -84,6 +84,11 @@ class Valkey:
             os.kill(self._process.pid, signal.SIGCONT)
 
     def __enter__(self) -> Valkey:
+        for _ in range(3):
+            with contextlib.suppress(RuntimeError):  # somebody else took the port meanwhile
+                self.start()
+                return self
+            self.port = free_port()
         self.start()
         return self
 

@@ -78,8 +78,13 @@ class FolderRecords:
 
     def delete(self, key: bytes, deadline: Deadline) -> None:
         """Raises as ``save`` does."""
+        folder = self._folder(key)
         while (current := self._current(key)).version != _ENDED:
             if self._link(key, pack_record(key, _ENDED, b"", _ENDED_S), current.number, deadline):
+                for number in _numbers(folder):  # the names stay, as after each write, but not what was written
+                    if number <= current.number:
+                        with contextlib.suppress(OSError):
+                            os.truncate(folder / str(number), 0)
                 return
 
     # -- versions -------------------------------------------------------------------------------------------------

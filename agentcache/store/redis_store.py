@@ -132,7 +132,8 @@ class RedisStore:
             with self._within(timeout_s):
                 while len(values) < len(named):
                     size = max(1, min(_MOST_KEYS, _BATCH // self._value_bytes))
-                    got = self._client.execute_command("MGET", *named[len(values) : len(values) + size])
+                    asked = named[len(values) : len(values) + size]
+                    got = _values(self._client.execute_command("MGET", *asked), len(asked))
                     values += got
                     batches += 1
                     sizes = [len(value) for value in got if value is not None]
@@ -228,7 +229,7 @@ class RedisStore:
         try:
             with self._call.within(Deadline(timeout_s)):
                 yield
-        except (redis.RedisError, OSError, ValueError) as error:
+        except (redis.RedisError, OSError, ValueError, TypeError) as error:  # the last two: of what is no answer
             self._counts.add("failed")
             raise StoreUnavailableError(f"{self.name} {self._said(error, timeout_s)}") from None
 
@@ -249,6 +250,18 @@ class RedisStore:
         if self._address.password:  # a server that does not know a command repeats what it was told
             text = text.replace(self._address.password, "***")
         return f"cannot be used: {text}" if isinstance(error, redis.ResponseError) else f"cannot be reached: {text}"
+
+
+def _values(reply: Any, count: int) -> list[bytes | None]:
+    """
+    Raises:
+        ValueError: it is not one value, or none, for each of ``count`` keys.
+    """
+    if not isinstance(reply, list) or len(reply) != count:
+        raise ValueError(f"got an answer of another kind, expected {count} values")
+    if any(value is not None and not isinstance(value, bytes) for value in reply):
+        raise ValueError("got an answer of another kind, expected values and nothing else")
+    return reply
 
 
 def _batch(items: Sequence[StoreItem], start: int) -> Sequence[StoreItem]:

@@ -335,11 +335,13 @@ def test_old_versions_and_records_past_their_time_are_removed(
     assert store.load(b"kept", T) == Record(30, b"v")
 
 
-def test_a_record_that_was_deleted_is_not_written_on(store: FolderStore) -> None:
-    assert store.save(b"r", b"1", 0, 60, T)
+def test_a_record_that_was_deleted_is_not_written_on_and_its_content_is_gone(folder: Path, store: FolderStore) -> None:
+    assert store.save(b"r", b"secret 1", 0, 60, T)
+    assert store.save(b"r", b"secret 2", 1, 60, T)
     store.delete(b"r", T)
     store.delete(b"r", T)
-    assert not store.save(b"r", b"2", 1, 60, T)
+    assert not any(b"secret" in path.read_bytes() for path in files_below(folder))
+    assert not store.save(b"r", b"2", 2, 60, T)
     assert store.save(b"r", b"1", 0, 60, T)
     assert store.load(b"r", T) == Record(1, b"1")
 

@@ -161,20 +161,48 @@ def test_what_comes_in_time_over_a_narrow_line_is_kept(valkey: Valkey) -> None:
         assert got == [value] * held + [None] * (60 - held)
 
 
-def test_bytes_that_are_no_protocol_are_an_error_like_any_other() -> None:
+@contextlib.contextmanager
+def server_that_says(reply: bytes) -> Iterator[str]:
+    """The URL, without its scheme and user, of a server that has this answer to whatever comes first."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
             connection, _ = listening.accept()
-            with connection:
-                connection.recv(2**16)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            with connection, contextlib.suppress(OSError):
+                while connection.recv(2**16):
+                    connection.sendall(reply)
 
         thread = threading.Thread(target=answer)
         thread.start()
-        store = store_at(f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
-        assert "cannot be" in message(lambda: store.batch_get([b"a"], T))
+        yield f"127.0.0.1:{listening.getsockname()[1]}/0"
         thread.join()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"+OK\r\n",
+        b":7\r\n",
+        b"$-1\r\n",
+        b"*0\r\n",
+        b"*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+        b"*1\r\n:1\r\n",
+        b"*1\r\n*1\r\n$1\r\na\r\n",
+        b"*1\r\n-ERR no\r\n",
+        b"-ERR no\r\n",
+        b"*99999999999999999999\r\n",
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_like_any_other(reply: bytes) -> None:
+    with server_that_says(reply) as place, contextlib.closing(store_at(f"redis://{place}")) as store:
+        assert "cannot be" in message(lambda: store.batch_get([b"a"], T))
+
+
+@pytest.mark.parametrize("reply", [b"$-1\r\n", b"$1\r\na\r\n", b"*0\r\n", b"-BUSY running a script\r\n"])
+def test_a_count_that_is_none_is_an_error_like_any_other(reply: bytes) -> None:
+    with server_that_says(reply) as place, contextlib.closing(store_at(f"redis://{place}")) as store:
+        assert "cannot be" in message(lambda: store.batch_exists([b"a"], T))
 
 
 # -- servers that are full --------------------------------------------------------------------------------------------
@@ -275,20 +303,10 @@ def test_a_password_is_needed_decoded_and_never_told(caplog: pytest.LogCaptureFi
 
 
 def test_a_server_that_repeats_what_it_was_told_does_not_tell_the_password() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def answer() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(2**16)
-                connection.sendall(b"-ERR unknown command 'AUTH', with args beginning with: 'geheim'\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        store = store_at(f"redis://:geheim@127.0.0.1:{listening.getsockname()[1]}/0")
+    repeated = b"-ERR unknown command 'AUTH', with args beginning with: 'geheim'\r\n"
+    with server_that_says(repeated) as place, contextlib.closing(store_at(f"redis://:geheim@{place}")) as store:
         said = message(lambda: store.batch_get([b"a"], T))
         assert "unknown command" in said and "geheim" not in said
-        thread.join()
 
 
 def test_a_database_that_there_is_not_is_said(valkey: Valkey) -> None:
