@@ -32,6 +32,9 @@ from agentcache.sessions.store import SessionNotFoundError
 from agentcache.sessions.transcript import Reply, Transcript
 from agentcache.sessions.turn import Answered, Figures
 
+_ORIGINS = frozenset({"restored", "moved", "turn"})
+"""Events that say whether a session's last turn was computed here, or came from elsewhere."""
+
 
 @dataclass(frozen=True)
 class LookedBack:
@@ -206,8 +209,9 @@ class TurnEnding:
         session, prompt = self._turn.session, self._asked.prompt
         if report.miss is None or prompt.broken_at is not None:
             return []
-        past = {event["event"] for event in session.events}
-        known = Known(prompt.kept.tokens, len(session.turns), "restored" in past and "turn" not in past)
+        past = [event["event"] for event in session.events]
+        came = next((event for event in reversed(past) if event in _ORIGINS), "turn")
+        known = Known(prompt.kept.tokens, len(session.turns), restored=came != "turn")
         found = cache_finding(report.miss, miss, known, report.prompt_tokens, basis)
         if found is None and session.turns and "forked" in past and "turn" not in past:
             return [fork_finding(report.miss, len(self._before), report.cached_tokens, basis)]

@@ -52,6 +52,17 @@ def test_a_conversation_with_replies_that_a_template_would_write_otherwise_moves
     assert states[0]["turns"] == states[1]["turns"] and states[0]["created_at"] == states[1]["created_at"]
 
 
+def test_what_was_computed_elsewhere_is_told_as_that_and_only_once(pair):
+    first, second = pair
+    session = first.create(prompt=random_ids(100, "elsewhere"))
+    first.turn(session, [1])
+    moved = second.turn(session, [2])
+    assert [found["code"] for found in moved["agentcache"]["findings"]] == ["AC803"]
+    assert moved["agentcache"]["miss"]["code"] == "cold"
+    after = second.turn(session, [3])
+    assert after["agentcache"]["findings"] == [] and after["agentcache"]["cached_tokens"] >= 96
+
+
 def test_rolling_back_forking_and_adopting_work_from_both_sides(pair):
     first, second = pair
     session = first.create(prompt=random_ids(20, "branches"))

@@ -23,7 +23,7 @@ class Known:
     Attributes:
         kept: its first tokens that were read or drawn in earlier requests (or turns).
         replies: earlier replies in it.
-        restored: it is a session's that was continued from a snapshot: another process may have computed it.
+        restored: it is a session's that came from a snapshot or from another server: another process may have computed it.
     """
 
     kept: int
@@ -76,7 +76,7 @@ def _absent(miss: Miss, known: Known, basis: Basis, spot: Spot) -> Finding:
     """Tokens that were read or drawn before, and neither are cached nor known to have been evicted."""
     where = f"beyond token {miss.at_token}, though its first {known.kept} tokens were read or generated before"
     if known.restored:
-        code, why = "AC803", "the session was continued from a snapshot, on a server that has not computed it"
+        code, why = "AC803", "the session came from a snapshot or from another server, and this one has not computed it"
     else:
         code, why = "AC801", "it was evicted so long ago that the server does not remember when"
     return Finding(
