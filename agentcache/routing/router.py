@@ -21,6 +21,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import NamedTuple
 
 from agentcache.routing.feed import FeedDelta
@@ -206,26 +207,36 @@ class PrefixRouter:
             names = [name for name in self._replicas if among is None or name in among]
             usable = [name for name in names if name not in self._draining or name == key.sticky] or names
             waiting = {name: self._waiting(self._ledger.load(name)) for name in usable}
-            churn = self._churn(usable)
             thread = self._threads.get(key.thread) if key.thread else None
+            pressure = self._pressure(usable, begins=thread is None and not key.certain)
         pages = self._pages(key, usable, thread)
         if len(usable) < 2:
             return Ranking([usable] if usable else [], "only" if usable else "none", key, pages)
-        share = self.policy.newcomer_churn if thread is None and not key.certain else self.policy.churn
-        costs = {name: waiting[name] + self._missing(key, pages[name]) + int(share * churn[name]) for name in usable}
+        costs = {name: waiting[name] + self._missing(key, pages[name]) + pressure[name] for name in usable}
         order, reason = self._order(key, pages, costs, None if thread is None else thread.replica)
         groups = [[order[0]], [order[1]], order[2:]]
         return Ranking([group for group in groups if group], reason, key, pages)
 
+    def home(self, key: RoutingKey) -> str | None:
+        """Whom a request that nobody has pages of belongs to while nobody is busy; ``None`` where nobody is there."""
+        with self._lock:
+            names = [name for name in self._replicas if name not in self._draining] or list(self._replicas)
+        return ordered(_thing(key), names)[0] if names else None
+
     def _waiting(self, load: ReplicaLoad) -> int:
         return load.tokens + load.running * self.policy.running_tokens
 
-    def _churn(self, replicas: Collection[str]) -> dict[str, float]:
-        """Tokens that came to each of late, over those that came to the quietest."""
-        now, half_s = self._clock(), self.policy.churn_s
-        churn = {name: self._replicas[name].churn(now, half_s) for name in replicas}
-        least = min(churn.values(), default=0.0)
-        return {name: tokens - least for name, tokens in churn.items()}
+    def _pressure(self, replicas: Collection[str], *, begins: bool) -> dict[str, int]:
+        """What it costs that room is wanted in the cache of each.
+
+        A conversation that begins is drawn to the quietest cache, such as that of a replica that just joined; one that goes on is
+        pushed away only by those where more is wanted than on average.
+        """
+        now, policy = self._clock(), self.policy
+        churn = {name: self._replicas[name].churn(now, policy.churn_s) for name in replicas}
+        usual = (min if begins else fmean)(churn.values()) if churn else 0.0
+        share = policy.newcomer_churn if begins else policy.churn
+        return {name: int(share * max(0.0, tokens - usual)) for name, tokens in churn.items()}
 
     def _missing(self, key: RoutingKey, pages: int) -> int:
         return max(0, key.tokens - pages * self.policy.page_size)
@@ -248,7 +259,7 @@ class PrefixRouter:
     def _order(
         self, key: RoutingKey, pages: dict[str, int], costs: dict[str, int], last: str | None
     ) -> tuple[list[str], str]:
-        thing = key.affinity or key.thread or (key.chain[0] if key.chain else b"")
+        thing = _thing(key)
         if not thing and key.sticky is None:
             return sorted(costs, key=lambda name: (costs[name], weight(b"", name))), "load"
         turn = {name: place for place, name in enumerate(ordered(thing, costs))}
@@ -290,3 +301,8 @@ class PrefixRouter:
             self._ledger.ended(ticket)
         if not computed:
             self.table.forget(ticket.replica, ticket.chain)
+
+
+def _thing(key: RoutingKey) -> bytes:
+    """What decides between replicas that are equal; empty where nothing is known of a request."""
+    return key.affinity or key.thread or (key.chain[0] if key.chain else b"")

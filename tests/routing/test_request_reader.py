@@ -168,7 +168,7 @@ def test_a_session_is_made_where_its_head_is(served):
 
 
 def test_a_conversation_keeps_its_thread_and_says_how_far_its_chain_is_certain(served):
-    server, _, reader = served
+    _, _, reader = served
 
     def key(messages, **fields):
         body = json.dumps({"messages": messages, **fields}).encode()
@@ -178,7 +178,7 @@ def test_a_conversation_keeps_its_thread_and_says_how_far_its_chain_is_certain(s
     assert first.thread == later.thread and first.certain == 0
     # The first prompt ends with what the template writes before a reply, which is part of what is certain.
     assert later.certain == first.tokens // 8
-    assert key(TURNS[:1] + [{"role": "user", "content": "Another."}]).thread != first.thread
+    assert key([*TURNS[:1], {"role": "user", "content": "Another."}]).thread != first.thread
     assert key(TURNS, cache_salt="x").thread != first.thread
 
 
