@@ -20,13 +20,19 @@ class Ledger:
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
         self._told: dict[str, set[bytes]] = {tier: set() for tier in MEDIA}
+        self._anew = False
 
     def __len__(self) -> int:
         """Pages that readers know of, one for each tier that has it."""
         return sum(map(len, self._told.values()))
 
     def start_over(self) -> list[Event]:
-        """Take everything back, and have it told anew."""
+        """Take everything back, and have it told anew.
+
+        Once more before the first pages: what is sent before a reader is connected again does not reach it, and until then
+        nothing else is true.
+        """
+        self._anew = True
         events = [removed(list(keys), tier) for tier, keys in self._told.items() if keys and tier != DEVICE]
         for keys in self._told.values():
             keys.clear()
@@ -44,6 +50,9 @@ class Ledger:
             come = [page for page in pages.values() if page is not None and page.key not in told]
             told.update(page.key for page in come)
             events += [stored(chain, self._page_size) for chain in chains(come)]
+        if events and self._anew:
+            self._anew = False
+            events.insert(0, cleared())
         return self._removals(gone) + events
 
     def _latest(self, residences: Iterable[Residence]) -> dict[str, dict[bytes, PageArrived | None]]:

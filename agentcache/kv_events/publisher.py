@@ -64,7 +64,9 @@ class EventPublisher:
         self._closing = False
         self._wake_out, self._wake_in = socket.socketpair()
         self._wake_in.setblocking(False)
-        self._next = 0
+        self._next = time.time_ns() // 1_000_000
+        """Begins higher than any life before has come to (a batch takes more than a millisecond): readers take lower numbers
+        for what they had, and would pass over all that a server tells which was started anew."""
         self._kept = ReplayBuffer()
         self._thread = threading.Thread(target=self._run, name="agentcache-events", daemon=True)
         self._look: Look | None = None

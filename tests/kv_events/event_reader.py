@@ -29,8 +29,8 @@ class View:
     """What a reader takes a server to hold, by medium and hash; every event must make sense beside what came before.
 
     Attributes:
-        late: it reads a server that has published before: it does not know the first number, nor what is taken back until
-            everything is told anew, and pages below the device may follow pages that left before.
+        late: it reads a server that has published before: it does not know what is taken back until everything is told anew,
+            and pages below the device may follow pages that left before.
     """
 
     block_size: int
@@ -41,7 +41,7 @@ class View:
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, sequence: int, payload: bytes) -> None:
-        assert sequence == self.next or (self.late and not self.events), f"batch {sequence} instead of {self.next}"
+        assert sequence == self.next or not self.events, f"batch {sequence} instead of {self.next}"
         self.next = sequence + 1
         at, events, rank = msgpack.unpackb(payload)
         assert isinstance(at, float) and abs(time.time() - at) < 3600 and rank == 0 and events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -80,11 +81,16 @@ def selector() -> Iterator[Selector]:
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[tuple[LiveServer, LiveServer]]:
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "tiny"
+    write_tiny_folder(found)
+    return found
+
+
+@pytest.fixture
+def servers(folder: Path, tmp_path: Path) -> Iterator[tuple[LiveServer, LiveServer]]:
     """Two servers of one model; the second writes the older layout, and has lower tiers."""
-    folder = tmp_path / "tiny"
-    write_tiny_folder(folder)
-    events = {"kv_events": ANY, "kv_events_replay": ANY, "num_pages": 24}
+    events = {"kv_events": ANY, "kv_events_replay": ANY, "num_pages": 64}
     lower = {"host_pages": 4, "disk_dir": tmp_path / "pages", "kv_events_format": "arrays"}
     with ExitStack() as stack:
         first = stack.enter_context(live_server(folder, **events))
@@ -116,8 +122,8 @@ def test_dynamo_chooses_the_server_that_has_the_beginning_and_follows_evictions(
         selector.add(number, server, replay=True)
     # What was published before the selector came is had by replay, once a later batch shows that something is missing.
     for seed in range(100, 200):
-        serve(first, mine[:20] + prompt(seed, 20))
-        serve(second, theirs[:20] + prompt(seed, 20))
+        serve(first, prompt(seed, 17))
+        serve(second, prompt(seed, 17))
         if selector.blocks(mine) == {1: 6, 2: 0} and selector.blocks(theirs) == {1: 0, 2: 6}:
             break
         time.sleep(0.05)
@@ -127,7 +133,7 @@ def test_dynamo_chooses_the_server_that_has_the_beginning_and_follows_evictions(
 
     serve(second, mine[:64])
     wait(lambda: selector.blocks(mine) == {1: 6, 2: 4})
-    for seed in range(10, 16):  # too much for 24 pages: what was there before goes
+    for seed in range(10, 18):  # too much for 64 pages: what was there before goes
         serve(first, prompt(seed, 200))
     wait(lambda: selector.blocks(mine) == {1: 0, 2: 4})
     assert selector.chosen(mine) == 2
@@ -149,3 +155,24 @@ def test_dynamo_counts_what_lower_tiers_have(servers, selector):
     wait(lambda: selector.blocks(ids, "disk") == {2: 6})
     assert selector.blocks(ids, "host_pinned")[2] <= 4
     assert selector.chosen(ids) == 2
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_dynamo_forgets_what_a_server_had_that_was_started_anew(folder, selector, replay):
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        ports = one.getsockname()[1], other.getsockname()[1]
+    events = {"kv_events": f"@tcp://127.0.0.1:{ports[0]}", "kv_events_replay": f"tcp://127.0.0.1:{ports[1]}"}
+    for life in (1, 2):
+        with live_server(folder, num_pages=512, **events) as server:
+            if life == 1:
+                selector.add(1, server, replay=replay)
+            for seed in range(life * 1000, life * 1000 + 300):
+                serve(server, prompt(seed, 17))
+                if selector.blocks(prompt(seed, 17)) == {1: 1}:
+                    break
+                time.sleep(0.05)
+            serve(server, prompt(life))
+            wait(lambda life=life: selector.blocks(prompt(life)) == {1: 6})
+    assert selector.blocks(prompt(1)) == {1: 0}

@@ -106,7 +106,9 @@ def test_starting_over_takes_everything_back():
     ledger.settle([*chain(1, 2), *chain(3, tier="disk")])
     assert kinds(ledger.start_over()) == [("BlockRemoved", 1), ("AllBlocksCleared", 0)]
     assert len(ledger) == 0
-    assert kinds(ledger.settle(chain(1, 2))) == [("BlockStored", 2)]
+    assert ledger.settle(left(chain(1))) == []
+    assert kinds(ledger.settle(chain(1, 2))) == [("AllBlocksCleared", 0), ("BlockStored", 2)]
+    assert kinds(ledger.settle(chain(5))) == [("BlockStored", 1)]
 
 
 def test_hashes_are_the_last_eight_bytes_unsigned():
