@@ -39,6 +39,7 @@ class Replica:
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, settings: Settings, vault: VaultPlace | None
     ) -> None:
+        _one_thread_a_text()
         context = serve.get_replica_context()
         mine = own_settings(settings, name_of(context.replica_id), context.rank.local_rank)
         self._engine = EngineReplica(mine, None if vault is None else vault.open())
@@ -78,6 +79,7 @@ class Front:
     """One ingress."""
 
     def __init__(self, engines: DeploymentHandle, settings: Settings, cluster: ClusterSettings) -> None:
+        _one_thread_a_text()
         self._app = Ingress(HandleReplicas(engines), settings, cluster)
 
     def close(self) -> int:
@@ -88,6 +90,11 @@ class Front:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return WithoutId(self._app)
+
+
+def _one_thread_a_text() -> None:
+    """Each text is tokenised on the thread of its own request, so that a short one never queues behind two long ones."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def as_deployment(cls: type, **options: Any) -> Any:

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ _RAY_SAYS = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_E
 """Unless the user says otherwise: every line of a replica is shown, and nothing is told to others."""
 _ENOUGH_S = 60.0
 """How long a cluster may have no room for a replica before that is an error; other tasks may be ending."""
+_REACH_S = 10.0
 _POOL_SHARE = 2
 """Pools of all replicas together take at most the memory divided by this, unless their size is given."""
 _MOST_POOL = 4 * 2**30
@@ -132,6 +134,8 @@ def _ray(settings: Settings, cluster: ClusterSettings) -> Iterator[None]:
 
     if ray.is_initialized():
         raise AgentCacheError("this process is connected to a Ray cluster already; agentcache up needs one of its own")
+    if cluster.ray_address is not None:
+        _check_reachable(cluster.ray_address)
     common = {"log_to_driver": settings.access_log != "off", "logging_level": logging.ERROR, "namespace": NAMESPACE}
     try:
         if cluster.ray_address is None:
@@ -154,6 +158,21 @@ def _ray(settings: Settings, cluster: ClusterSettings) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would go on trying for minutes.
+
+    Raises:
+        AgentCacheError: nobody answers at ``host:port``; of other addresses nothing is known.
+    """
+    host, colon, port = address.rpartition(":")
+    if "//" in host or not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
+    except OSError as error:
+        raise AgentCacheError(f"--ray-address {address}: {error.strerror or error}") from error
 
 
 def _check_room(settings: Settings, cluster: ClusterSettings, resources: dict[str, float]) -> None:

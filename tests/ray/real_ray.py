@@ -55,8 +55,9 @@ class RunningCluster:
 
     def note_children(self) -> None:
         """Remember what must be gone at the end; Ray's processes are not all children of their starter."""
-        for child in psutil.Process(self.process.pid).children(recursive=True):
-            self.children[child.pid] = child
+        if self.process.poll() is None:
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                self.children[child.pid] = child
 
 
 def eventually(look: Callable[[], Any], seconds: float = 60.0) -> None:

@@ -6,17 +6,20 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
 import openai
+import psutil
 import pytest
 from real_ray import RunningCluster, environment, eventually, up
 
@@ -172,8 +175,9 @@ def test_a_flush_reaches_all_replicas(cluster):
     assert flushed["flushed"] > 0 and flushed["free"] == flushed["total"] == 2 * 192
 
 
-def test_official_clients_need_not_know(cluster):
-    oai = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", http_client=httpx.Client(trust_env=False))
+def test_official_clients_need_not_know(cluster, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    oai = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none")
     stream = oai.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=4, stream=True
     )
@@ -181,7 +185,7 @@ def test_official_clients_need_not_know(cluster):
     first = oai.responses.create(model="tiny", input="hi", max_output_tokens=16)
     second = oai.responses.create(model="tiny", input="more", previous_response_id=first.id, max_output_tokens=16)
     assert oai.responses.retrieve(second.id).previous_response_id == first.id
-    claude = anthropic.Anthropic(base_url=cluster.url, api_key="none", http_client=httpx.Client(trust_env=False))
+    claude = anthropic.Anthropic(base_url=cluster.url, api_key="none")
     with claude.messages.stream(model="tiny", max_tokens=8, messages=[{"role": "user", "content": "hi"}]) as messages:
         assert messages.get_final_message().usage.output_tokens == 8
 
@@ -243,8 +247,6 @@ def run_up(*flags: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_is_wrong_is_said_once(tiny_model, tmp_path):
-    import socket
-
     missing = run_up("--model", str(tmp_path / "nothing"), "--replicas", "2")
     assert missing.returncode == 1 and "no such folder or file" in missing.stderr and "Traceback" not in missing.stderr
     with socket.socket() as taken:
@@ -265,40 +267,44 @@ def test_what_is_wrong_is_said_once(tiny_model, tmp_path):
 
 
 def test_an_application_is_deployed_with_rays_own_command(tiny_model, tmp_path):
-    module = tmp_path / "my_cluster.py"
-    module.write_text(
-        "from agentcache.ray.app import build_app\n"
-        "from agentcache.ray.settings import ClusterSettings\n"
-        "from agentcache.settings import Settings\n"
-        f"settings = Settings(model={str(tiny_model)!r}, num_pages=64, device='cpu', threads=1)\n"
-        "app = build_app(settings, ClusterSettings(replicas=1))\n"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = f"model: {tiny_model}\n      num_pages: 64\n      device: cpu\n      threads: 1\n      replicas: 1"
+    config = tmp_path / "serve.yaml"
+    config.write_text(
+        f"proxy_location: HeadOnly\nhttp_options:\n  host: 127.0.0.1\n  port: {port}\n"
+        "applications:\n  - name: agentcache\n    route_prefix: /\n    import_path: agentcache.ray.app:app\n"
+        f"    args:\n      {arguments}\n"
     )
-    folder = Path(sys.executable).parent
-    log = tmp_path / "serve.log"
-    env = environment(PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    ray = str(folder / "ray")
-    start = [ray, "start", "--head", "--num-cpus=4", "--include-dashboard=false", "--object-store-memory=90000000"]
-    with log.open("wb") as out:
-        subprocess.run(
-            [*start, "--port=0", "--node-ip-address=127.0.0.1"],
-            check=True,
-            timeout=120,
-            env=env,
-            stdout=out,
-            stderr=out,
-        )
-        serve: subprocess.Popen[bytes] | None = None
-        try:
-            serve = subprocess.Popen(
-                [str(folder / "serve"), "run", "--address=auto", "my_cluster:app"],
-                env=env, cwd=tmp_path, stdout=out, stderr=out,
-            )  # fmt: skip
-            with httpx.Client(base_url="http://127.0.0.1:8000", trust_env=False, timeout=30) as http:
+    folder, log = Path(sys.executable).parent, tmp_path / "serve.log"
+    ray = [str(folder / "ray"), "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"]
+    ray += ["--object-store-memory=90000000", "--node-ip-address=127.0.0.1", "--port=0"]
+    with log.open("wb") as out, running(ray, out) as head:
+        eventually(lambda: "Ray runtime started" in log.read_text("utf-8", "replace"), 120)
+        address = re.search(r"--address='([^']+)'", log.read_text("utf-8", "replace"))
+        assert address is not None
+        with running([str(folder / "serve"), "run", f"--address={address[1]}", str(config)], out) as serve:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as http:
                 eventually(lambda: http.get("/health").json()["replicas"]["up"] == 1, 120)
                 assert http.post(CHAT, json=said("hi")).status_code == 200
-        finally:
-            if serve is not None:
-                serve.send_signal(signal.SIGINT)
-                serve.wait(90)
-            subprocess.run([ray, "stop", "--grace-period=20"], check=False, timeout=90, env=env, stdout=out, stderr=out)
-    assert not re.search(r"Traceback", log.read_text("utf-8", "replace").partition("KeyboardInterrupt")[0])
+            serve.send_signal(signal.SIGINT)
+            serve.wait(90)
+        head.send_signal(signal.SIGTERM)
+        head.wait(60)
+
+
+@contextmanager
+def running(command: list[str], out: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, and all that it started, which ends with the block."""
+    process = subprocess.Popen(command, env=environment(), stdout=out, stderr=out)
+    started: dict[int, psutil.Process] = {}
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            started = {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
+            process.terminate()
+            process.wait(60)
+        for child in psutil.wait_procs(list(started.values()), timeout=20)[1]:
+            child.kill()
