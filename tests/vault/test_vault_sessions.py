@@ -220,6 +220,22 @@ def test_time_without_use_ends_a_session_wherever_it_is(serve, vault):
             assert member.refused(404, "GET", f"/v1/sessions/{session}")["code"] == "session_not_found"
 
 
+def test_figures_tell_what_the_vault_did(pair):
+    first, second = pair
+    session = first.create(prompt=[1, 2])
+
+    def figure(member, event):
+        (line,) = re.findall(
+            rf'agentcache_session_vault_total{{event="{event}"}} (\S+)', member.http.get("/metrics").text
+        )
+        return float(line)
+
+    before = figure(first, "written"), figure(second, "taken_over")
+    first.turn(session, [3])
+    second.get(session)
+    assert (figure(first, "written"), figure(second, "taken_over")) == (before[0] + 1, before[1] + 1)
+
+
 def test_uses_are_told_to_the_vault_seldom(serve, vault):
     with serve("r0", vault) as first:
         session = first.create(prompt=[1], ttl_s=1000)

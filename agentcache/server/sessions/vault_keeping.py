@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 _SPARE_S = 5.0
 """A record is kept for so much longer than its session, so that it is never the vault that ends it."""
 _ATTEMPTS = 5
+_EVENTS = ("written", "taken_over", "overtaken", "parted", "damaged", "unavailable")
 _LISTED = 1000
 """Sessions that a list compares with the vault; others that are here follow as they are."""
 
@@ -52,7 +53,7 @@ class VaultKeeper:
         self._records = records
         self._now = now
         self._leave = leave
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter(dict.fromkeys(_EVENTS, 0))
         self._calls = VaultCalls(vault, self._counts)
         self._locks: KeyedLocks[RecordName] = KeyedLocks()
         self._owing: dict[RecordName, Session] = {}

@@ -102,6 +102,8 @@ class EngineCollector(Collector):
         yield _counters("agentcache_finished", "Finished sequences", "reason", _from_zero(_FINISHED, stats.finished))
         for name, meaning in _HISTOGRAMS.items():
             yield _histogram(f"agentcache_{name}", meaning, stats.histograms[name], {})
+        if vault := self._context.desk.keeper.counts:
+            yield _counters("agentcache_session_vault", "Sessions in the store that servers share", "event", vault)
 
     def _twins(self, stats: EngineStats) -> Iterator[Metric]:
         info = self._context.engine.info
