@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 from replay import VOCAB, PlainText, ReplayRunner
@@ -24,17 +23,40 @@ ROOT = namespace_root("model")
 PAGE_BYTES = 64
 
 
+class Ticker:
+    """Seconds that pass only when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Dear:
+    """In place of ``engine.stats.PrefillCost``: computing here costs next to nothing, and nothing would be fetched."""
+
+    seconds_per_token = 0.02
+
+    def observe(self, prompt_tokens: int, rows: int, seconds: float) -> None:
+        """Dear it stays."""
+
+
 class MemoryStore:
     """Implements ``store.base.PageStore`` but for records.
 
-    ``spoil`` is applied to each value that is given out; ``down`` makes every call fail; ``delay_s`` is slept, or is the error
-    that a call's time is over.
+    ``spoil`` is applied to each value that is given out; ``down`` makes every call fail; ``delay_s`` is what a call takes, or
+    the error that its time is over.
     """
 
     name = "memory://test"
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
+        self.clock = Ticker()
         self.down = False
         self.delay_s = 0.0
         self.spoil: Callable[[bytes], bytes | None] = lambda value: value
@@ -47,7 +69,7 @@ class MemoryStore:
         if self.down:
             raise StoreUnavailableError(f"{self.name} does not answer")
         if self.delay_s:
-            time.sleep(min(self.delay_s, max(0.0, timeout_s)))
+            self.clock.pass_by(min(self.delay_s, max(0.0, timeout_s)))
             if self.delay_s > timeout_s:
                 raise StoreUnavailableError(f"{self.name} did not answer in time")
 
@@ -81,7 +103,7 @@ def tier_on(
 ) -> StoreTier:
     """A tier whose work is done by ``tier.work()``, unless it has threads."""
     names = Names(StoreKeys(fingerprint, "float32", size), fingerprint)
-    return StoreTier(store, names, StoreLimits(PAGE_BYTES, size, **limits), threads=threads)
+    return StoreTier(store, names, StoreLimits(PAGE_BYTES, size, **limits), clock=store.clock, threads=threads)
 
 
 def engine_on(tier: StoreTier | None, pages: int = 16, size: int = 4, host_pages: int = 0, **limits) -> EngineCore:
@@ -92,7 +114,9 @@ def engine_on(tier: StoreTier | None, pages: int = 16, size: int = 4, host_pages
     manager = CacheManager(pages, size, lower=lower)
     bounds = Bounds(512, pages * size, VOCAB, 8)
     scheduler = Scheduler(manager, Limits(16, 8, 200, **limits), costs=Costs(page=1.0 if host_pages else None))
-    return EngineCore(scheduler, runner, PlainText, frozenset(), bounds)
+    engine = EngineCore(scheduler, runner, PlainText, frozenset(), bounds)
+    engine.metrics.prefill = Dear()
+    return engine
 
 
 def run(*engines: EngineCore, limit: int = 5000) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from live import LiveServer, drain, live_server
+from memory_store import Dear
 from tiny_folder import write_tiny_folder
 from valkey_server import Valkey
 
@@ -40,15 +41,6 @@ def url(request, tmp_path_factory) -> str:
     if request.param == "folder":
         return f"file://{tmp_path_factory.mktemp('pages')}"
     return request.getfixturevalue("valkey").url
-
-
-class Dear:
-    """In place of ``engine.stats.PrefillCost``: computing the tiny model costs next to nothing, and nothing would be fetched."""
-
-    seconds_per_token = 0.02
-
-    def observe(self, prompt_tokens: int, rows: int, seconds: float) -> None:
-        """Dear it stays."""
 
 
 @pytest.fixture
