@@ -12,10 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from agentcache.scheduler.scheduler import Scheduler
+from typing import NamedTuple
 
 
 class ReplicaLoad(NamedTuple):
@@ -28,16 +25,6 @@ class ReplicaLoad(NamedTuple):
 
     tokens: int = 0
     running: int = 0
-
-
-def load_of(scheduler: Scheduler) -> ReplicaLoad:
-    """What a replica has to do now; on its engine's thread (``AsyncEngine.look``)."""
-    waiting = sum(waiter.uncached for waiter in scheduler.waiting.in_order(scheduler.processed))
-    begun = [(sequence, 0 if sequence.lease is None else sequence.lease.computed) for sequence in scheduler.running]
-    again = sum(len(sequence.tokens) for sequence in scheduler.preempted)
-    computing = sum(max(0, sequence.prompt_len - computed) for sequence, computed in begun)
-    running = sum(1 for sequence, computed in begun if computed >= sequence.prompt_len)
-    return ReplicaLoad(waiting + computing + again, running)
 
 
 @dataclass(slots=True)

@@ -250,7 +250,7 @@ class PrefixRouter:
         held = self.table.held(key.chain)
         pages = {name: held.get(name, 0) for name in replicas}
         most = max(pages.values(), default=0)
-        if thread is not None and pages.get(thread.replica) == most:
+        if thread is not None and most and pages.get(thread.replica) == most:
             pages[thread.replica] = max(most, min(len(key.chain), thread.tokens // self.policy.page_size))
         elif key.certain and abs(most - key.certain) <= 1:
             pages.update((name, len(key.chain)) for name, reach in pages.items() if reach == most)

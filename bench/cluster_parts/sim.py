@@ -69,9 +69,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Hot:
+    """Turns of the agents with the new system prompt: how many, by how many replicas, and how they were served."""
+
+    turns: int
+    replicas: int
+    hit_rate: float
+    ttft_p99: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     lines: list[Line]
     changes: list[Change]
+    hot: Hot
     retried: int
 
     @property
@@ -100,7 +111,9 @@ def simulate(cluster: Cluster, traffic: Traffic, told: Callable[[str], None] = l
         lines.append(_line(name, Simulation(where, traffic, make).run()))
     told("changes")
     changes, outcome = _changes(cluster, traffic)
-    return Report(lines, changes, outcome.retried)
+    hot = Outcome([turn for turn in outcome.turns if turn.hot])
+    served = len({turn.replica for turn in hot.turns})
+    return Report(lines, changes, Hot(len(hot.turns), served, hot.hit_rate(), hot.ttft(99)), outcome.retried)
 
 
 def _line(name: str, outcome: Outcome) -> Line:
@@ -250,10 +263,15 @@ def _change_table(report: Report) -> Table:
 
 
 def _verdict(report: Report) -> str:
+    hot = report.hot
+    told = (
+        f"the new system prompt: {hot.turns:,} turns on {hot.replicas} replicas, {hot.hit_rate:.1%} cached, first token p99 "
+        f"{hot.ttft_p99:.3f} s"
+    )
     met = "met" if report.share >= GOAL else "MISSED"
     return (
-        f"{report.share:.1%} of one machine's hit rate (goal: {GOAL:.0%}, {met}); turns that were on the replica that died, and "
-        f"were sent again: {report.retried}"
+        f"{told}\nturns that were on the replica that died, and were sent again: {report.retried}\n"
+        f"{report.share:.1%} of one machine's hit rate (goal: {GOAL:.0%}, {met})"
     )
 
 

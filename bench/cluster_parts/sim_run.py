@@ -6,7 +6,7 @@ import heapq
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench.cluster_parts.sim_placement import Placement
@@ -41,6 +41,7 @@ class Turned:
     cached: int
     replica: str
     agent: str
+    hot: bool
 
 
 @dataclass(slots=True)
@@ -141,7 +142,9 @@ class Simulation:
                 self._ask(agent, draws)
                 return
             self.outcome.work[name] += prompt - job.cached
-            turned = Turned(job.sent_at, job.first_token_at - job.sent_at, prompt, job.cached, name, agent.name)
+            turned = Turned(
+                job.sent_at, job.first_token_at - job.sent_at, prompt, job.cached, name, agent.name, agent.hot
+            )
             self.outcome.turns.append(turned)
             self._answered(agent)
 
@@ -157,8 +160,3 @@ class Simulation:
         following = next(self._waiting, None)
         if following is not None:
             self._begin(following, self.clock.now)
-
-
-def begins(outcome: Outcome) -> Sequence[Turned]:
-    """Turns in the order in which they were asked."""
-    return sorted(outcome.turns, key=lambda turn: turn.at)

@@ -39,6 +39,8 @@ class Agent(AgentSession):
     def __init__(self, name: str, shape: TraceShape, seed: str, shared: PagedTokens) -> None:
         super().__init__(name, shape, seed, shared)
         self.place: str | None = None
+        self.hot = False
+        """Whether its system prompt is the new one."""
         self.first_pages = len(self.tokens) // shape.page_size
         """Pages of its first prompt, before anything was generated."""
 
@@ -60,9 +62,10 @@ def agents_of(traffic: Traffic) -> list[Agent]:
     agents = []
     for number in range(traffic.sessions):
         (prompt,) = rng.choices(prompts, weights)
-        if traffic.hot_from is not None and number >= traffic.hot_from and number % 2:
-            prompt = hot
-        agents.append(Agent(f"agent {number}", shape, f"{traffic.seed} {number}", prompt))
+        is_hot = traffic.hot_from is not None and number >= traffic.hot_from and number % 2 == 1
+        agent = Agent(f"agent {number}", shape, f"{traffic.seed} {number}", hot if is_hot else prompt)
+        agent.hot = is_hot
+        agents.append(agent)
     return agents
 
 
