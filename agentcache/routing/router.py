@@ -203,8 +203,9 @@ class PrefixRouter:
         Args:
             among: those that are there, as far as the caller knows; without it, all that joined.
         """
+        there = None if among is None else set(among)
         with self._lock:
-            names = [name for name in self._replicas if among is None or name in among]
+            names = [name for name in self._replicas if there is None or name in there]
             usable = [name for name in names if name not in self._draining or name == key.sticky] or names
             waiting = {name: self._waiting(self._ledger.load(name)) for name in usable}
             thread = self._threads.get(key.thread) if key.thread else None
