@@ -132,10 +132,11 @@ class FolderRecords:
 
     def _clear(self, folder: Path, numbers: list[int]) -> None:
         before = time.time() - _KEPT_S
-        for number in numbers:
-            with contextlib.suppress(OSError):
-                if (folder / str(number)).stat().st_mtime < before:
-                    (folder / str(number)).unlink()
+        with contextlib.suppress(OSError):
+            for number in sorted(numbers):
+                if (folder / str(number)).stat().st_mtime >= before:  # and so are those after it
+                    return
+                (folder / str(number)).unlink()
 
     # -- what nobody asks for any more ----------------------------------------------------------------------------
 
@@ -153,4 +154,7 @@ class FolderRecords:
 
 
 def _numbers(folder: Path) -> list[int]:
-    return [int(name) for name in (os.path.basename(path) for path, _ in listed(folder)) if name.isdecimal()]
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdecimal()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
