@@ -39,7 +39,7 @@ class RoutingPolicy:
         page_size: tokens of a page.
         floor: what must be saved at least for a request to leave its home.
         floor_share: and as much of its prompt.
-        running_tokens: what a sequence that generates costs those who wait.
+        running_tokens: what a sequence that generates costs those who come: about what it still has to draw.
         newcomer_churn: of a conversation that begins, how much of a replica's churn counts as cost.
         churn: the same for one that goes on.
         churn_s: seconds after which what came to a cache counts half.
@@ -49,7 +49,7 @@ class RoutingPolicy:
     page_size: int = 16
     floor: int = 256
     floor_share: float = 0.5
-    running_tokens: int = 32
+    running_tokens: int = 128
     newcomer_churn: float = 0.5
     churn: float = 0.1
     churn_s: float = 60.0
