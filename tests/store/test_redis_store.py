@@ -55,7 +55,8 @@ def line_to(server: Valkey) -> Iterator[tuple[PageStore, Callable[[Line], None]]
 
     def change(line: Line) -> None:
         done = threading.Event()
-        loop.call_soon_threadsafe(lambda: (proxy.change(line), done.set()))
+        loop.call_soon_threadsafe(proxy.change, line)
+        loop.call_soon_threadsafe(done.set)
         assert done.wait(T)
 
     store = open_store(f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}/0", T)

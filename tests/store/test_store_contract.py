@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -69,16 +70,16 @@ def test_nothing_asked_is_nothing_done(store: PageStore) -> None:
 
 @few
 @given(calls=batches)
-def test_random_batches_do_as_a_dictionary_does(store: PageStore, calls: list[tuple[str, list[object]]]) -> None:
+def test_random_batches_do_as_a_dictionary_does(store: PageStore, calls: list[tuple[str, list[Any]]]) -> None:
     scope = b"%d/" % next(examples)
     model: dict[bytes, bytes] = {}
     for verb, arguments in calls:
         if verb == "set":
-            items = [StoreItem(scope + name, value) for name, value in arguments]  # type: ignore[misc, attr-defined]
+            items = [StoreItem(scope + name, value) for name, value in arguments]
             store.batch_set(items, T)
             model.update(items)
             continue
-        keys = [scope + name for name in arguments]  # type: ignore[operator]
+        keys = [scope + name for name in arguments]
         if verb == "get":
             assert store.batch_get(keys, T) == [model.get(key) for key in keys]
         else:
