@@ -126,7 +126,9 @@ class Settings(BaseModel):
     disk_dir: Path | None = Field(None, description="folder of the disk tier: prompts stay warm across restarts")
     disk_size: int = Field(8 * 2**30, ge=2**20, description="bytes that the disk tier may take, such as 8GiB")
     store: str | None = Field(
-        None, description="page store that servers share, such as redis://127.0.0.1:6379/0 or file:///mnt/pages"
+        None,
+        repr=False,  # it may hold a password
+        description="page store that servers share, such as redis://127.0.0.1:6379/0 or file:///mnt/pages",
     )
     store_optional: bool = Field(
         False, description="serve although the store or the events endpoint cannot be reached; /health says so"
@@ -225,7 +227,7 @@ class Settings(BaseModel):
     def _known_store(cls, value: str | None) -> str | None:
         scheme, separator, rest = (value or "").partition("://")
         if value is not None and (scheme not in _STORES or not separator or not rest):
-            shown = re.sub(r"//[^@/]*@", "//***@", value)
+            shown = re.sub(r"//.*@", "//***@", value)
             raise ValueError(f"got {shown!r}, expected a URL that begins with {', '.join(_STORES)} and ://")
         return value
 
