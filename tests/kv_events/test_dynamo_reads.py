@@ -104,6 +104,16 @@ def wait(holds: Callable[[], Any], wait_s: float = 30) -> None:
         time.sleep(0.05)
 
 
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def prompt(seed: int, length: int = 100) -> list[int]:
     rng = random.Random(seed)
     return [rng.randrange(VOCAB) for _ in range(length)]
@@ -162,9 +172,10 @@ def test_dynamo_forgets_what_a_server_had_that_was_started_anew(folder, selector
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))
-        ports = one.getsockname()[1], other.getsockname()[1]
+        ports = [one.getsockname()[1], other.getsockname()[1]]
     events = {"kv_events": f"@tcp://127.0.0.1:{ports[0]}", "kv_events_replay": f"tcp://127.0.0.1:{ports[1]}"}
     for life in (1, 2):
+        wait(lambda: all(is_free(port) for port in ports))  # sockets are closed behind our back
         with live_server(folder, num_pages=512, **events) as server:
             if life == 1:
                 selector.add(1, server, replay=replay)
