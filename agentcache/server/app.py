@@ -149,8 +149,10 @@ def create_app(engine: AsyncEngine, settings: Settings, vault: SessionVault | No
                 chore.cancel()
             context.lifecycle.close()
             closing = [watcher.close() for watcher in (traces, trace) if watcher is not None]
-            await desk.keeper.close()  # before the engine, which closes the store
-            await asyncio.gather(_stop(engine), *closing)
+            try:
+                await desk.keeper.close()  # before the engine, which closes the store
+            finally:
+                await asyncio.gather(_stop(engine), *closing)
 
     app = _App(
         context,

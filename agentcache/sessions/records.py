@@ -70,7 +70,7 @@ class Records:
     def of_session(self, session: Session, version: int) -> bytes:
         """The committed turns of ``session``.  Nobody may change it meanwhile (``Session.draft``)."""
         unix = self.clocks.to_unix
-        data = session_to_json(session, self._made_with) | {
+        data = session_to_json(session, self._made_with, packed=True) | {
             "parent": session.parent,
             "created": unix(session.created),
             "expires": unix(session.expires_at),
@@ -83,7 +83,7 @@ class Records:
         return _pack(name, Kind.ENDED, version, {})
 
     def of_snapshot(self, name: RecordName, session: Session, version: int) -> bytes:
-        return _pack(name, Kind.SNAPSHOT, version, session_to_json(session, self._made_with))
+        return _pack(name, Kind.SNAPSHOT, version, session_to_json(session, self._made_with, packed=True))
 
     def session(self, name: RecordName, kept: Kept, home: Callable[[str | None], Home]) -> Session | None:
         """The session of a record; ``None`` for one that was ended.

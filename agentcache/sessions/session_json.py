@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agentcache.cache.hashing import pack_tokens, unpack_tokens
 from agentcache.chat.tool_text import Announcement
 from agentcache.sessions.added_tools import AddedTools
 from agentcache.sessions.session import Head, Session
@@ -52,7 +54,11 @@ class Saved:
     metadata: dict[str, Any]
 
 
-def session_to_json(session: Session, made_with: MadeWith) -> dict[str, Any]:
+def session_to_json(session: Session, made_with: MadeWith, *, packed: bool = False) -> dict[str, Any]:
+    """
+    Args:
+        packed: ids as base64 of 32-bit little-endian numbers: a tenth of the time that a long list of numbers takes.
+    """
     head = session.head
     return {
         "format": FORMAT,
@@ -65,15 +71,15 @@ def session_to_json(session: Session, made_with: MadeWith) -> dict[str, Any]:
             "raw": head.raw,
             "messages": list(head.messages),
             "tools": head.tools,
-            "transcript": _transcript_to_json(head.transcript),
+            "transcript": _transcript_to_json(head.transcript, packed),
         },
-        "transcript": _transcript_to_json(session.transcript),
+        "transcript": _transcript_to_json(session.transcript, packed),
         "turns": [
             {
                 "messages": list(turn.messages),
                 "mark": turn.mark,
                 "end": turn.end,
-                "replaced": None if turn.replaced is None else _transcript_to_json(turn.replaced),
+                "replaced": None if turn.replaced is None else _transcript_to_json(turn.replaced, packed),
                 "figures": asdict(turn.figures),
                 "turn_id": turn.turn_id,
                 "added": _added_to_json(turn.added),
@@ -92,9 +98,10 @@ def _added(data: dict[str, Any] | None) -> AddedTools | None:
     return None if data is None else AddedTools(tuple(data["schemas"]), Announcement(data["told"]))
 
 
-def _transcript_to_json(transcript: Transcript) -> dict[str, Any]:
+def _transcript_to_json(transcript: Transcript, packed: bool) -> dict[str, Any]:
+    ids = transcript.ids
     return {
-        "ids": transcript.ids.tolist(),
+        "ids": b64encode(pack_tokens(ids)).decode() if packed else ids.tolist(),
         "text": transcript.text,
         "end": transcript.end,
         "replies": [reply._asdict() for reply in transcript.replies],
@@ -103,7 +110,11 @@ def _transcript_to_json(transcript: Transcript) -> dict[str, Any]:
 
 def _transcript(data: dict[str, Any]) -> Transcript:
     replies = tuple(_reply(reply) for reply in data.get("replies", ()))
-    return Transcript(array("I", data["ids"]), str(data["text"]), _end(data["end"]), replies)
+    return Transcript(_ids(data["ids"]), str(data["text"]), _end(data["end"]), replies)
+
+
+def _ids(data: list[int] | str) -> array[int]:
+    return array("I", unpack_tokens(b64decode(data, validate=True)) if isinstance(data, str) else data)
 
 
 def _reply(data: dict[str, Any]) -> KnownReply:

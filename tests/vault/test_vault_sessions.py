@@ -220,6 +220,17 @@ def test_time_without_use_ends_a_session_wherever_it_is(serve, vault):
             assert member.refused(404, "GET", f"/v1/sessions/{session}")["code"] == "session_not_found"
 
 
+def test_a_shared_store_is_the_vault_unless_it_is_told_not_to_be(serve, tmp_path):
+    store = {"store": f"file://{tmp_path}/store?size=64MiB"}
+    with serve("r0", None, **store) as first, serve("r1", None, **store) as second:
+        session = first.create(prompt=random_ids(20, "store"))
+        one = first.turn(session, [1])
+        assert asked(second.turn(session, [2])) == asked(one) + said(one) + [2]
+        with serve("r2", None, **store, store_sessions=False) as third:
+            third.refused(404, "GET", f"/v1/sessions/{session}")
+            assert "session_vault" not in third.http.get("/metrics").text
+
+
 def test_figures_tell_what_the_vault_did(pair):
     first, second = pair
     session = first.create(prompt=[1, 2])

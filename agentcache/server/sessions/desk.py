@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ from agentcache.settings import Settings
 
 if TYPE_CHECKING:
     from agentcache.engine.loop import AsyncEngine
+
+logger = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
 
@@ -87,4 +90,7 @@ class SessionDesk:
         """Write what is owed to a vault that did not answer."""
         while True:
             await asyncio.sleep(_SWEEP_S)
-            await self.keeper.tend()
+            try:
+                await self.keeper.tend()
+            except Exception:  # it must go on: nothing else writes what is owed
+                logger.exception("what is owed to the session vault could not be written")
