@@ -64,7 +64,12 @@ class Sizes:
 
 FULL = Sizes(LoadSpec(), (1, 2, 4), 24, 6, 6, (100, 1000))
 QUICK = Sizes(
-    LoadSpec(teams=3, agents=2, turns=3, shared_tokens=300, new_tokens=80, output_tokens=8), (2,), 8, 3, 2, (1000,)
+    LoadSpec(teams=4, agents=2, turns=3, shared_tokens=600, new_tokens=80, output_tokens=8, tool_s=2.0),
+    (2,),
+    8,
+    3,
+    2,
+    (1000,),
 )
 
 
@@ -141,7 +146,7 @@ class Bench:
         )
 
     def kill(self) -> None:
-        spec = replace(self._sizes.spec, output_tokens=4 * self._sizes.spec.output_tokens)
+        spec = replace(self._sizes.spec, output_tokens=4 * self._sizes.spec.output_tokens, tool_s=0.5)
         count = 2
         with self._progress(f"kill -9 of one of {count}", spec.requests + 4 * self._sizes.sessions) as told:
             found = kills.killed(self._place, spec, count, self._sizes.sessions, told)
@@ -174,7 +179,7 @@ class Bench:
     def store(self) -> None:
         sizes = self._sizes
         delays = list(sizes.delays_ms)
-        spec = replace(sizes.spec, shared_tokens=2 * sizes.spec.shared_tokens)
+        spec = sizes.spec
         total = (3 + len(delays)) * sizes.prompts * (stores.TIMES + 1)
         with self._progress("two servers and a store", total) as told:
             found = stores.phases(self._place, spec, sizes.prompts, delays, told)
@@ -218,11 +223,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of texts and of who is killed (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write all figures there")
     options = parser.parse_args(argv)
-    console = Console()
     if options.simulate:
-        from bench.cluster_parts.simulate import simulate
+        from bench.cluster_parts.sim import main as simulate
 
-        return simulate(console, quick=options.quick, seed=options.seed)
+        smaller = ["--replicas", "16", "--agents", "160", "--at-once", "128"] if options.quick else []
+        return simulate([*smaller, "--seed", str(options.seed)])
+    console = Console(width=None if sys.stdout.isatty() else 120)
     sizes = QUICK if options.quick else FULL
     sizes = replace(sizes, spec=replace(sizes.spec, seed=options.seed))
     console.print(

@@ -30,14 +30,18 @@ BROKEN = "broken off without a word"
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """``output_tokens`` of each reply; other sizes as ``WorkloadSpec`` has them, estimated."""
+    """``output_tokens`` of each reply; other sizes as ``WorkloadSpec`` has them, estimated.
 
-    teams: int = 4
-    agents: int = 3
+    ``tool_s``: seconds that an agent's tool takes between two turns, on average; each takes half as long or half as long again.
+    """
+
+    teams: int = 6
+    agents: int = 2
     turns: int = 4
-    shared_tokens: int = 600
+    shared_tokens: int = 1200
     new_tokens: int = 120
     output_tokens: int = 16
+    tool_s: float = 4.0
     seed: int = 0
 
     @property
@@ -186,13 +190,13 @@ async def run_agents(client: Client, spec: LoadSpec, *, retry: bool = False) -> 
         retry: a turn that was not served is sent once more; without it, its agent is over.
     """
     workload = texts(spec)
-    rng = random.Random(f"{spec.seed} begins")
 
     async def live(team: int, number: int) -> None:
         agent = f"{spec.seed}.{team}.{number}"
+        rng = random.Random(f"{agent} waits")
         messages: list[Message] = [system_of(spec, workload, team)]
-        await asyncio.sleep(rng.uniform(0, 0.5))
         for turn in range(spec.turns):
+            await asyncio.sleep(spec.tool_s * rng.uniform(0.5, 1.5))
             messages.append(workload.user_message(team * spec.agents + number, turn))
             body = {"messages": messages, "max_tokens": spec.output_tokens}
             outcome, text = await client.ask(agent, turn, body)
