@@ -220,7 +220,8 @@ class LowerTiers:
         far: FarTier | None = None,
     ) -> None:
         self.far = far
-        self.tiers: tuple[Tier, ...] = tuple(tiers) if far is None else (*tiers, far)
+        self.near = tuple(tiers)
+        self.tiers: tuple[Tier, ...] = self.near if far is None else (*self.near, far)
         self._io = io
         self._when_read = when_read
         self._faults = faults or Faults()
@@ -358,11 +359,10 @@ class LowerTiers:
     def fetch(self, tokens: PagedTokens, start: int) -> Fetch:
         """Ask the far tier for the full pages of ``tokens`` from ``start`` on that no nearer one has."""
         assert self.far is not None
-        near = self.tiers[:-1]
         names = [
             PageName(tokens.key(page), tokens.parent_key(page), tokens.page_bytes(page))
             for page in range(start, min(tokens.num_full_pages, start + self.far.most_pages))
-            if not any(tokens.key(page) in tier for tier in near)
+            if not any(tokens.key(page) in tier for tier in self.near)
         ]
         return self.far.fetch(names, tokens.keys(start)[:start], self.token_s)
 

@@ -256,7 +256,7 @@ def _lower_tiers(
     if settings.disk_dir is not None:
         tiers.append(DiskTier(settings.disk_dir, settings.disk_size, fingerprint, faults))
     far = None
-    if store is not None and settings.prefix_cache:
+    if store is not None:
         keys = StoreKeys(fingerprint, str(kv.k[0].dtype).removeprefix("torch."), settings.page_size)
         page = KVStore.bytes_per_page(len(kv.k), kv.page_size, kv.k[0].shape[0], kv.k[0].shape[3], kv.k[0].dtype)
         limits = StoreLimits(page, kv.page_size, settings.store_timeout_s).in_memory_of(_memory())

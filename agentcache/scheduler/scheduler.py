@@ -279,7 +279,8 @@ class Scheduler:
         for sequence in self.preempted[: self.limits.look_ahead]:
             if budget < self._least_budget or seats < _seats(sequence):
                 return budget
-            lease = self._try(plan, sequence)
+            pending = sequence.errand is not None and sequence.errand.pending
+            lease = Refusal.FETCHING if pending else self._try(plan, sequence)
             fetching |= lease is Refusal.FETCHING
             if lease is Refusal.NO_ROOM:
                 return budget  # nobody overtakes one that waits for room, or it would wait for ever

@@ -226,8 +226,11 @@ class WaitingQueue:
         window = line.order
         if len(window) > self._look_ahead:
             self._refresh(line)
-            others = [waiter for waiter in window if not waiter.held_up]
+            others = [waiter for waiter in window if not waiter.in_flight]
             window = nsmallest(self._look_ahead, others, key=lambda waiter: policy(waiter, now))
+            if any(waiter.held_up for waiter in window):
+                others = [waiter for waiter in others if not waiter.held_up]
+                window = nsmallest(self._look_ahead, others, key=lambda waiter: policy(waiter, now))
         for waiter in window:
             self._look_up(waiter)
         return sorted(window, key=lambda waiter: policy(waiter, now))

@@ -114,7 +114,8 @@ class StoreTier:
         return key in self._staging or key in self._writer
 
     def lacks(self, key: bytes) -> bool:
-        return key not in self._known and key not in self._writer
+        """Never while the store does not answer: copies that nobody takes cost steps."""
+        return self._link.circuit.trouble is None and key not in self._known and key not in self._writer
 
     def put(self, page: StoredPage) -> None:
         self._writer.put(page)

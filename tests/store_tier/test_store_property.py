@@ -91,7 +91,7 @@ class World:
     def strike(self) -> None:
         """Something happens to the store, or all is well again."""
         rng, store = self.rng, self.store
-        what = rng.choice(["well", "well", "down", "slow", "late", "lose", "damage", "cut", "swap"])
+        what = rng.choice(["well", "well", "down", "slow", "late", "lose", "damage", "cut", "cut", "swap"])
         self.seen[what] += 1
         store.down = what == "down"
         store.delay_s = {"slow": 0.02, "late": 100.0}.get(what, 0.0)
@@ -105,7 +105,7 @@ class World:
         elif what == "damage":
             store.spoil = lambda value: value[:-9] + bytes([value[-9] ^ 1]) + value[-8:]
         elif what == "cut":
-            store.spoil = lambda value: rng.choice([value, None, value[: rng.randrange(len(value))]])
+            store.spoil = lambda value: rng.choice([value, None, value[: rng.randrange(200)], value[:-1]])
         elif what == "swap" and store.values:
             keys = sorted(store.values)
             store.values.update(zip(keys, [store.values[key] for key in keys[1:]], strict=False))

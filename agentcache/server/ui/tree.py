@@ -141,7 +141,7 @@ class TreeViews:
 
         def start(manager: CacheManager) -> tuple[Survey, int, int, tuple[Tier, ...]]:
             others = len(manager.tree) - sum(manager.tree.sizes.get(root, 0) for root in salts)
-            tiers = () if manager.lower is None else manager.lower.tiers
+            tiers = () if manager.lower is None else manager.lower.near
             return Survey(manager, salts.keys()), others, manager.tree.clock, tiers
 
         survey, others, clock, tiers = await context.engine.inspect(start)
