@@ -20,7 +20,7 @@ from agentcache.engine.cores import compute_threads
 from agentcache.errors import SettingsError
 from agentcache.ray.settings import ClusterSettings, checked_cluster
 from agentcache.ray.vault import VaultPlace
-from agentcache.settings import Settings, checked_settings
+from agentcache.settings import REPEATED, Settings, checked_settings
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -46,8 +46,9 @@ def build_app(settings: Settings, cluster: ClusterSettings | None = None, *, nam
         SettingsError: a setting that cannot be served by several replicas, or packages that are missing.
     """
     cluster = cluster or ClusterSettings()
-    checked_for_cluster(settings)
+    checked_for_cluster(settings, cluster)
     with_ray()
+    settings = _with_threads(settings, cluster)
     from ray.serve.config import RequestRouterConfig
 
     from agentcache.ray.deployments import Front, Replica, as_deployment
@@ -92,15 +93,20 @@ def app(args: dict[str, Any]) -> Application:
     if foreign := sorted(_HTTP & given.keys()):
         raise SettingsError(f"{', '.join(foreign)}: connections belong to Ray's proxies here; see http_options")
     cluster = checked_cluster({name: value for name, value in given.items() if name in names and name != "ray_address"})
-    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name not in names}
+    fields = {name: value for name, value in given.items() if name not in names}
+    for name in REPEATED:
+        if isinstance(fields.get(name), str):
+            fields[name] = (fields[name],)
     return build_app(checked_settings(fields), cluster)
 
 
-def checked_for_cluster(settings: Settings) -> None:
+def checked_for_cluster(settings: Settings, cluster: ClusterSettings) -> None:
     """
     Raises:
-        SettingsError: something that only one server can do.
+        SettingsError: something that only one server can do, or that does not go together.
     """
+    if settings.device == "cuda" and not cluster.gpus_per_replica:
+        raise SettingsError("--device cuda without --gpus-per-replica: Ray hides GPUs that nobody reserved")
     if settings.replica is not None:
         raise SettingsError(
             f"--replica {settings.replica}: replicas of a cluster get their names from it; leave it out"
@@ -131,6 +137,13 @@ def cpus(settings: Settings, cluster: ClusterSettings) -> float:
     if cluster.cpus_per_replica is not None:
         return cluster.cpus_per_replica
     return float(settings.threads or (1 if cluster.gpus_per_replica else compute_threads()))
+
+
+def _with_threads(settings: Settings, cluster: ClusterSettings) -> Settings:
+    """A replica computes on as many threads as CPUs are reserved for it, unless their number is given."""
+    if settings.threads is not None or cluster.gpus_per_replica:
+        return settings
+    return settings.model_copy(update={"threads": max(1, int(cpus(settings, cluster)))})
 
 
 def _number(cluster: ClusterSettings) -> dict[str, Any]:

@@ -38,8 +38,14 @@ _LOOK_S = 0.5
 _KEEP_ALIVE_S = 75
 """Agents think between turns; a connection that closes under them costs a retry."""
 _QUIET = {"log_level": "WARNING", "enable_access_log": False}
-_RAY_SAYS = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Unless the user says otherwise: every line of a replica is shown, and nothing is told to others."""
+_RAY_SAYS = {
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+}
+"""Unless the user says otherwise: every line of a replica is shown, nothing is told to others, what Serve has to say is in its
+log files, and a replica for which no GPU was reserved sees none."""
 _ENOUGH_S = 60.0
 """How long a cluster may have no room for a replica before that is an error; other tasks may be ending."""
 _REACH_S = 10.0
@@ -55,7 +61,7 @@ def run_up(settings: Settings, cluster: ClusterSettings) -> int:
         SettingsError: settings that cannot be served by a cluster, or an address that cannot be bound.
         AgentCacheError: the model cannot be loaded, or the cluster has no room.
     """
-    checked_for_cluster(settings)
+    checked_for_cluster(settings, cluster)
     for name, value in _RAY_SAYS.items():  # read when Ray is imported
         os.environ.setdefault(name, value)
     with_ray()

@@ -66,7 +66,7 @@ def eventually(look: Callable[[], Any], seconds: float = 60.0) -> None:
         try:
             if look():
                 return
-        except httpx.HTTPError:
+        except (httpx.HTTPError, ValueError):  # nobody answers yet, or Ray itself does
             pass
         assert time.monotonic() < deadline, "it did not come to be"
         time.sleep(0.05)
