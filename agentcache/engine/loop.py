@@ -51,7 +51,7 @@ _CHECK_AFTER_S = 2.0
 """Rest after which the invariants are checked."""
 
 _SAVE_S = 2.5
-"""How long the disk tier may take to write what it owes when the engine stops."""
+"""How long the lower tiers may take to write what they owe when the engine stops."""
 
 _STUCK_S = 0.01
 """Rest before work that did not move is tried again."""

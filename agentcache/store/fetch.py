@@ -16,7 +16,6 @@ import contextlib
 import logging
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -105,7 +104,6 @@ class Fetcher:
         staging: where they are put.
         known: told of what is there.
         timeout_s: what a request waits at most.
-        clock: seconds.
     """
 
     def __init__(
@@ -116,11 +114,10 @@ class Fetcher:
         known: KnownKeys,
         *,
         timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.staging = staging
         self.counts = ReadCounts()
-        self.clock = clock
+        self.clock = link.clock
         self.wake: Callable[[], None] = _nobody
         self._link = link
         self._names = names

@@ -97,7 +97,7 @@ class StoreTier:
         self._link = StoreLink(store, self._gate, clock)
         self._known = KnownKeys(clock)
         self._staging = Staging(limits.staging_bytes, clock)
-        self._fetcher = Fetcher(self._link, names, self._staging, self._known, timeout_s=limits.timeout_s, clock=clock)
+        self._fetcher = Fetcher(self._link, names, self._staging, self._known, timeout_s=limits.timeout_s)
         self._writer = StoreWriter(self._link, names, self._known, limits.queue_bytes)
         self._pinged_at = -math.inf
         self._closing = threading.Event()

@@ -36,7 +36,7 @@ class StoreLink:
         self.circuit = Circuit(store.name)
         self.used_at = -math.inf
         """When it answered last."""
-        self._clock = clock
+        self.clock = clock
 
     def ping(self, timeout_s: float) -> bool:
         """Whether it can be written to and read from now."""
@@ -91,17 +91,17 @@ class StoreLink:
 
     def _timed(self, call: Callable[[], T], timeout_s: float, *, at_once: bool = False) -> tuple[T, float]:
         """What ``call`` returns, and the seconds that it took."""
-        began = self._clock()
+        began = self.clock()
         try:
             result = call()
         except StoreUnavailableError as error:
-            took = self._clock() - began
+            took = self.clock() - began
             late = took >= 0.8 * timeout_s
             if not late or took >= _SURELY_S:
                 self.circuit.failed(str(error), at_once=at_once)
             if late:
                 raise LateError(str(error)) from error
             raise
-        self.used_at = self._clock()
+        self.used_at = self.clock()
         self.circuit.succeeded()
         return result, self.used_at - began

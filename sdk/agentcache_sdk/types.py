@@ -97,6 +97,7 @@ class Tiers(Wire):
     device: int = 0
     host: int = 0
     disk: int = 0
+    store: int = 0
 
 
 class SharePoint(Wire):
