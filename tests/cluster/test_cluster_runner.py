@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from gateway import ROOT, free_port
+from runner import Run
 
 from examples.cluster.plan import PlanError, built_in, read_plan
-
-ROOT = Path(__file__).resolve().parents[2]
-RUN = ROOT / "examples" / "cluster" / "run.py"
 
 SERVER = """
 import os, signal, socket, sys
@@ -27,48 +23,15 @@ while True:
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Run:
-    """The runner as a process of its own, and what it printed so far."""
-
-    def __init__(self, folder: Path, text: str, *options: str) -> None:
-        self.file = folder / "cluster.toml"
-        self.file.write_text(text, "utf-8")
-        (folder / "server.py").write_text(SERVER, "utf-8")
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(RUN), str(self.file), *options], stdout=log, stderr=subprocess.STDOUT, cwd=folder
-            )
-
-    def lines(self) -> list[str]:
-        return [" ".join(line.split()) for line in self.log.read_text("utf-8").splitlines()]
-
-    def wait_for(self, text: str) -> str:
-        """The first line that has ``text``, once there is one."""
-        deadline = time.monotonic() + 30
-        while True:
-            if found := [line for line in self.lines() if text in line]:
-                return found[0]
-            assert time.monotonic() < deadline, f"no line with {text!r} in {self.lines()}"
-            time.sleep(0.02)
-
-    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(30)
-
-
 @pytest.fixture
 def start(tmp_path):
     runs: list[Run] = []
 
     def begin(text: str, *options: str) -> Run:
-        runs.append(Run(tmp_path, text, *options))
+        file = tmp_path / "cluster.toml"
+        file.write_text(text, "utf-8")
+        (tmp_path / "server.py").write_text(SERVER, "utf-8")
+        runs.append(Run(file, tmp_path, *options))
         return runs[-1]
 
     yield begin
