@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -62,7 +63,7 @@ class Sizes:
     delays_ms: tuple[float, ...]
 
 
-FULL = Sizes(LoadSpec(), (1, 2, 4), 24, 6, 6, (100, 1000))
+FULL = Sizes(LoadSpec(), (1, 2, 4), 24, 6, 4, (100, 3000))
 QUICK = Sizes(
     LoadSpec(teams=4, agents=2, turns=3, shared_tokens=600, new_tokens=80, output_tokens=8, tool_s=2.0),
     (2,),
@@ -94,8 +95,8 @@ class Bench:
         for count in (count for count in sizes.replicas if count > 1):
             with self._progress(f"round robin, {count}", spec.requests) as told:
                 rows.append(hits.round_robin(place, spec, count, told))
-            with self._progress(f"round robin and a store, {count}", spec.requests) as told:
-                rows.append(hits.round_robin(place, spec, count, told, stores.folder_store(place.folder)))
+        with self._progress("round robin and a store, 2", spec.requests) as told:
+            rows.append(hits.round_robin(place, spec, 2, told, stores.folder_store(place.folder)))
         for count in sizes.replicas:
             with self._progress(f"agentcache up, {count}", spec.requests) as told:
                 rows.append(hits.routed(place, spec, count, told))
@@ -209,8 +210,12 @@ class Bench:
 
 def _cold(tally: Tally) -> float:
     """Median time to the first token of prompts that nobody had computed."""
-    colds = [outcome.ttft for outcome in tally.served if outcome.ttft is not None and not outcome.cached]
+    colds = [outcome.ttft for outcome in tally.served if outcome.ttft is not None and outcome.cached < 32]
     return statistics.median(colds) if colds else 0.0
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -229,6 +234,7 @@ def main(argv: list[str] | None = None) -> int:
         smaller = ["--replicas", "16", "--agents", "160", "--at-once", "128"] if options.quick else []
         return simulate([*smaller, "--seed", str(options.seed)])
     console = Console(width=None if sys.stdout.isatty() else 120)
+    signal.signal(signal.SIGTERM, _interrupted)  # so that every process is ended
     sizes = QUICK if options.quick else FULL
     sizes = replace(sizes, spec=replace(sizes.spec, seed=options.seed))
     console.print(
@@ -242,6 +248,8 @@ def main(argv: list[str] | None = None) -> int:
                 getattr(bench, part)()
         except ProgramFailedError as error:
             bench.report.faults.append(str(error))
+        except KeyboardInterrupt:
+            return 130
     if options.json:
         options.json.write_text(json.dumps(bench.report.figures, indent=1), "utf-8")
     for fault in bench.report.faults:

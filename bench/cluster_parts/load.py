@@ -38,9 +38,9 @@ class LoadSpec:
     teams: int = 6
     agents: int = 2
     turns: int = 4
-    shared_tokens: int = 1200
-    new_tokens: int = 120
-    output_tokens: int = 16
+    shared_tokens: int = 800
+    new_tokens: int = 100
+    output_tokens: int = 12
     tool_s: float = 4.0
     seed: int = 0
 

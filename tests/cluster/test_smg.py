@@ -300,6 +300,17 @@ def test_a_sessions_turns_stay_on_one_server_and_hit(gateway, replicas):
         assert after["cached_tokens"] >= before["prompt_tokens"]
 
 
+def test_responses_that_follow_each_other_stay_on_one_server_with_the_header(gateway):
+    headers, before = {"x-session-id": "a-thread"}, None
+    for number in range(4):
+        body = {"model": "tiny", "input": f"part {number}", "max_output_tokens": 8, "previous_response_id": before}
+        answer = gateway.http.post("/v1/responses", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        before = answer.json()["id"]
+        assert before.endswith(f"-{answer.headers['x-agentcache-replica']}")
+    assert gateway.http.get(f"/v1/responses/{before}").status_code == 404  # the gateway answers that itself
+
+
 def test_a_session_goes_on_at_another_server_when_its_own_is_killed(model, folder, tmp_path):
     store = ("--store", f"file://{tmp_path / 'store'}")
     pair = [Replica(name, model, folder, *store) for name in ("r0", "r1")]
