@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import httpx
 
 from bench.cluster_parts.load import Client, LoadSpec, Tally, first_model, run_agents, system_of, texts
-from bench.cluster_parts.programs import Place, cluster, servers
+from bench.cluster_parts.programs import Cluster, Place, cluster, servers
 
 Told = Callable[[], None]
 
@@ -100,11 +100,8 @@ def moves(place: Place, spec: LoadSpec, count: int, prefixes: int, told: Told) -
     return Moves(count, dead, before, after, fresh, new)
 
 
-def _renewed(up: object, names: set[str], count: int) -> list[str]:
+def _renewed(up: Cluster, names: set[str], count: int) -> list[str]:
     """Names when one of ``names`` is gone and another replica is there."""
-    from bench.cluster_parts.programs import Cluster
-
-    assert isinstance(up, Cluster)
     while True:
         found = up.wait_for(count)
         if set(found) != names:
