@@ -18,6 +18,7 @@ from agentcache.errors import AgentCacheError, RequestError
 from agentcache.sessions.added_tools import AddedTools, beside
 from agentcache.sessions.transcript import Prompt, Reply, Transcript, continue_chat, render_fresh
 from agentcache.sessions.turn import Answered, Figures, Message, Turn
+from agentcache.sessions.vault import digest_of
 
 EVENTS_KEPT = 256
 _CHANGES = frozenset({"turn", "rollback", "adopted"})
@@ -66,15 +67,21 @@ class VaultCopy:
 
     Attributes:
         version: the last one that this server has read or written; 0 before there is one.
+        digest: of that record.  A vault that has lost what it had counts versions anew, so the number alone says nothing.
         owed: the session has gone on since, while the vault did not answer.
         tried: digests of records that may have been written, while the vault did not say so.
         expires: what the record says of the end of its time, in Unix seconds.
     """
 
     version: int = 0
+    digest: bytes = b""
     owed: bool = False
     tried: set[bytes] = field(default_factory=set)
     expires: float = 0.0
+
+    def is_of(self, version: int, record: bytes) -> bool:
+        """Whether this is a copy of ``record``."""
+        return version == self.version and digest_of(record) == self.digest
 
 
 @dataclass(slots=True, eq=False)

@@ -17,6 +17,7 @@ answered, and is not made again.  ``if_turns`` is left as the client has it, or 
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from agentcache.errors import AgentCacheError
@@ -36,11 +37,15 @@ class RecordName(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A record; ``version`` counts from 1."""
+    """A record; ``version`` counts from 1, and from 1 again in a vault that has lost what it had."""
 
     version: int
     record: bytes
-    """May be empty where ``version`` is the one that the caller knows."""
+
+
+def digest_of(record: bytes) -> bytes:
+    """By which a record is known again."""
+    return blake2b(record, digest_size=16).digest()
 
 
 class SessionVault(Protocol):
@@ -56,12 +61,8 @@ class SessionVault(Protocol):
     @property
     def lasting(self) -> bool: ...
 
-    async def load(self, name: RecordName, known: int = 0) -> Kept | None:
-        """The record, if there is one whose time is not over.
-
-        Args:
-            known: a version that the caller has; whether this one is newer is all it wants to know then.
-        """
+    async def load(self, name: RecordName) -> Kept | None:
+        """The record, if there is one whose time is not over."""
         ...
 
     async def save(self, name: RecordName, record: bytes, expected: int, ttl_s: float) -> bool:

@@ -20,7 +20,7 @@ from hashlib import blake2b
 from agentcache.sessions.vault import RecordName
 from agentcache.store.base import PageStore
 
-_PARTS = 16
+PARTS = 16
 _PER_PART = 2048
 _KNOWN = 50_000
 _ATTEMPTS = 8
@@ -77,18 +77,17 @@ class SessionIndex:
             if not written:
                 self._owe(key, entries)
 
-    def ids_of(self, owner: bytes) -> list[str]:
-        """
+    def ids_in(self, owner: bytes, part: int) -> list[str]:
+        """Ids of one of ``PARTS`` parts, each of which is a call of the store.
+
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        found: Entries = {}
-        for part in range(_PARTS):
-            key = _key(owner, part)
-            record = self._store.load(key, self._timeout_s)
-            found |= {} if record is None else _entries(record.value)
-            with self._lock:
-                found |= self._owed.get(key, {})
+        key = _key(owner, part)
+        record = self._store.load(key, self._timeout_s)
+        found = {} if record is None else _entries(record.value)
+        with self._lock:
+            found |= self._owed.get(key, {})
         now = time.time()
         return [name for name, until in found.items() if until > now]
 
@@ -122,7 +121,7 @@ def _entries(value: bytes) -> Entries:
 
 
 def _part(session_id: str) -> int:
-    return blake2b(session_id.encode(), digest_size=1).digest()[0] % _PARTS
+    return blake2b(session_id.encode(), digest_size=1).digest()[0] % PARTS
 
 
 def _key(owner: bytes, part: int) -> bytes:

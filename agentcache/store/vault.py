@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from agentcache.sessions.vault import Kept, RecordName, VaultUnavailableError
 from agentcache.store.base import PageStore, StoreUnavailableError
-from agentcache.store.session_index import SessionIndex
+from agentcache.store.session_index import PARTS, SessionIndex
 
-_THREADS = 8
+_THREADS = 16
 _GATHER_S = 0.2
 """Changes of the index are gathered for so long: many sessions that are made at once are one write."""
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class StoreVault:
     def lasting(self) -> bool:
         return True
 
-    async def load(self, name: RecordName, known: int = 0) -> Kept | None:
+    async def load(self, name: RecordName) -> Kept | None:
         record = await self._called(partial(self._store.load, _key(name), self._timeout_s))
         return None if record is None else Kept(record.version, record.value)
 
@@ -52,7 +52,8 @@ class StoreVault:
         return written
 
     async def ids_of(self, owner: bytes) -> list[str]:
-        return await self._called(partial(self._index.ids_of, owner))
+        parts = await asyncio.gather(*(self._called(partial(self._index.ids_in, owner, part)) for part in range(PARTS)))
+        return [name for part in parts for name in part]
 
     async def close(self) -> None:
         if self._writing is not None:

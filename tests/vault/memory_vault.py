@@ -33,12 +33,11 @@ class MemoryVault:
         if self.down or self.deaf:
             raise VaultUnavailableError("the vault is away")
 
-    async def load(self, name: RecordName, known: int = 0) -> Kept | None:
+    async def load(self, name: RecordName) -> Kept | None:
         self._answer()
         with self.lock:
             self.loads += 1
-            kept = self.records.get(name)
-        return Kept(known, b"") if kept is not None and kept.version == known else kept
+            return self.records.get(name)
 
     async def save(self, name: RecordName, record: bytes, expected: int, ttl_s: float) -> bool:
         if self.before_save is not None:

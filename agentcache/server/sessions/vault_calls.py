@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from hashlib import blake2b
 from typing import TypeVar
 
 from agentcache.sessions.vault import Kept, RecordName, SessionVault, VaultUnavailableError
@@ -15,11 +15,9 @@ logger = logging.getLogger(__name__)
 
 _REST_S = 1.0
 """A vault that did not answer is not asked for so long: whoever comes meanwhile would wait in vain as well."""
+_AT_A_TIME = 8
+"""Calls.  Others wait, so that a vault that stops to answer is waited for by these alone."""
 T = TypeVar("T")
-
-
-def digest_of(record: bytes) -> bytes:
-    return blake2b(record, digest_size=16).digest()
 
 
 class VaultCalls:
@@ -35,9 +33,10 @@ class VaultCalls:
         self._clock = clock
         self._rests_until = 0.0
         self._silent = False
+        self._room = asyncio.Semaphore(_AT_A_TIME)
 
-    async def load(self, name: RecordName, known: int = 0) -> Kept | None:
-        return await self._asked(lambda: self._vault.load(name, known))
+    async def load(self, name: RecordName) -> Kept | None:
+        return await self._asked(lambda: self._vault.load(name))
 
     async def save(self, name: RecordName, record: bytes, expected: int, ttl_s: float) -> bool:
         return await self._asked(lambda: self._vault.save(name, record, expected, ttl_s))
@@ -49,6 +48,10 @@ class VaultCalls:
         await self._vault.close()
 
     async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
+        async with self._room:
+            return await self._asked_now(call)
+
+    async def _asked_now(self, call: Callable[[], Awaitable[T]]) -> T:
         if self._clock() < self._rests_until:
             raise VaultUnavailableError("the session vault did not answer a moment ago")
         try:

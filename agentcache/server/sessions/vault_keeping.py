@@ -10,27 +10,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import TypeVar
 
 from agentcache.errors import AgentCacheError
 from agentcache.server.sessions.keeping import Client, Find
 from agentcache.server.sessions.keyed_locks import KeyedLocks
-from agentcache.server.sessions.vault_calls import VaultCalls, digest_of
+from agentcache.server.sessions.vault_calls import VaultCalls
 from agentcache.sessions.records import DamagedRecordError, Records
 from agentcache.sessions.session import Home, Session, SessionBusyError
-from agentcache.sessions.store import SessionStore
-from agentcache.sessions.vault import Kept, RecordName, SessionVault, VaultUnavailableError
+from agentcache.sessions.store import ID, SessionStore
+from agentcache.sessions.vault import Kept, RecordName, SessionVault, VaultUnavailableError, digest_of
 
 logger = logging.getLogger(__name__)
 
 _SPARE_S = 5.0
 """A record is kept for so much longer than its session, so that it is never the vault that ends it."""
+_ENDED_S = 600.0
+"""That a session has ended is known for so long at least: longer than a turn of it that somebody may be generating."""
 _ATTEMPTS = 5
+_AT_A_TIME = 4
+"""Calls for many sessions, so that there is room for others meanwhile."""
 _EVENTS = ("written", "taken_over", "overtaken", "parted", "damaged", "unavailable")
 _LISTED = 1000
 """Sessions that a list compares with the vault; others that are here follow as they are."""
+T = TypeVar("T")
 
 
 class VaultKeeper:
@@ -79,17 +85,17 @@ class VaultKeeper:
         here = {session.id: session for session in self._store.of(client.owner)}
         ids = [*here]
         with suppress(VaultUnavailableError):
-            ids += sorted(set(await self._calls.ids_of(client.owner)) - here.keys())
-        looks = (self._look(client, session_id, here.get(session_id)) for session_id in ids[:_LISTED])
-        found = await asyncio.gather(*looks)
+            ids += sorted(filter(ID.fullmatch, set(await self._calls.ids_of(client.owner)) - here.keys()))
+        looks = [partial(self._look, client, session_id, here.get(session_id)) for session_id in ids[:_LISTED]]
+        found = await _few_at_a_time(looks)
         return [session for session in found if session is not None] + [here[i] for i in ids[_LISTED:] if i in here]
 
     async def _look(self, client: Client, session_id: str, here: Session | None) -> Session | None:
         """A session as the vault has it, which is not kept here for that."""
         name = RecordName(client.owner, session_id)
         try:
-            kept = await self._calls.load(name, 0 if here is None else here.copy.version)
-            if here is not None and (kept is None or kept.version == here.copy.version or here.copy.owed):
+            kept = await self._calls.load(name)
+            if here is not None and (kept is None or here.copy.is_of(*kept) or here.copy.owed):
                 return here
             found = None if kept is None else await self._read(client, name, kept)
         except AgentCacheError:
@@ -111,10 +117,10 @@ class VaultKeeper:
         return session
 
     async def _compared(self, client: Client, name: RecordName, session: Session | None) -> Session:
-        if name in self._ends:
+        if name in self._ends or (session is None and not ID.fullmatch(name.id)):
             return self._store.get(name.id, client.owner)  # refused as any other that does not exist
         try:
-            kept = await self._calls.load(name, 0 if session is None else session.copy.version)
+            kept = await self._calls.load(name)
         except VaultUnavailableError:
             if session is None or session.closed:
                 raise
@@ -123,19 +129,16 @@ class VaultKeeper:
             session = None
         if session is None:
             return await self._take_over(client, name, None, kept)
-        if (
-            kept is not None
-            and kept.version != session.copy.version
-            and digest_of(kept.record) not in session.copy.tried
-        ):
+        same = kept is not None and session.copy.is_of(kept.version, kept.record)
+        theirs = kept is not None and not same and digest_of(kept.record) not in session.copy.tried
+        if kept is not None and theirs and not await self._spoiled(client, session, kept):
             if session.copy.owed:
                 logger.warning("session %s: another server went on while the vault was out of reach", name.id)
                 self._counts["parted"] += 1
             return await self._take_over(client, name, session, kept)
-        version = 0 if kept is None else kept.version
-        if version != session.copy.version or session.copy.owed:
+        if not same or session.copy.owed:
             # What was owed was written after all; or the vault has lost what it had, and gets it again.
-            session.copy.version = version
+            session.copy.version = 0 if kept is None else kept.version
             if not await self._put(session, session):
                 return await self._compared(client, name, session)
         return session
@@ -163,6 +166,19 @@ class VaultKeeper:
         session.note("moved", self._now(), turns=len(session.turns))
         return session
 
+    async def _spoiled(self, client: Client, session: Session, kept: Kept) -> bool:
+        """Whether a record is what the vault makes of the one that ``session`` is a copy of: that is written again."""
+        if kept.version != session.copy.version:
+            return False
+        try:
+            await asyncio.to_thread(self._records.session, _name(session), kept, client.home)
+        except DamagedRecordError:
+            self._counts["damaged"] += 1
+            return True
+        except AgentCacheError:
+            return False
+        return False
+
     async def _read(self, client: Client, name: RecordName, kept: Kept) -> Session | None:
         """The session of a record; ``None`` where it has ended, or is damaged.
 
@@ -176,7 +192,9 @@ class VaultKeeper:
             logger.warning("session %s: its record in the vault is no use: %s", name.id, error)
             return None
         if found is not None:
-            found.copy.version = kept.version
+            found.copy.version, found.copy.digest = kept.version, digest_of(kept.record)
+            # Of whoever wrote it by a clock that is ahead.
+            found.expires_at = min(found.expires_at, self._now() + found.ttl_s)
         return found
 
     # -- changing ---------------------------------------------------------------------------------------------------
@@ -216,9 +234,12 @@ class VaultKeeper:
                 if kept is None:  # its time was over in the vault, or the vault has lost it
                     copy.version = 0
                     continue
+                if kept.record != record and digest_of(kept.record) in copy.tried:
+                    copy.version = kept.version  # our own, that was written without an answer
+                    continue
                 if kept.record != record:
                     return False
-                copy.version, copy.owed = version, False
+                copy.version, copy.digest, copy.owed = version, digest_of(record), False
                 copy.expires = self._records.clocks.to_unix(state.expires_at)
                 copy.tried.clear()
                 self._owing.pop(name, None)
@@ -237,10 +258,12 @@ class VaultKeeper:
         try:
             for _ in range(_ATTEMPTS):
                 record = self._records.of_end(name, version + 1)
-                if await self._calls.save(name, record, version, ttl_s + _SPARE_S):
+                if await self._calls.save(name, record, version, max(ttl_s, _ENDED_S) + _SPARE_S):
+                    self._ends.pop(name, None)
                     return True
                 kept = await self._calls.load(name)
                 if kept is not None and (kept.record == record or not at_any):
+                    self._ends.pop(name, None)
                     return kept.record == record
                 version = 0 if kept is None else kept.version
         except VaultUnavailableError:
@@ -269,21 +292,33 @@ class VaultKeeper:
 
     async def tend(self) -> None:
         now = self._now()
-        for name, until in list(self._ends.items()):
+        for name in [name for name, until in self._ends.items() if until <= now]:
             del self._ends[name]
-            if until > now:
-                await self._put_end(name, 0, until - now, at_any=True)
-        for name, session in list(self._owing.items()):
-            home = session.home
-            if session.closed:
-                del self._owing[name]
-                continue
-            with suppress(AgentCacheError):
-                await self.get(Client(home.owner, partial(_at, home)), name.id, use=False)
+        for name in [name for name, session in self._owing.items() if session.closed]:
+            del self._owing[name]
+        ends = [partial(self._put_end, name, 0, until - now, at_any=True) for name, until in self._ends.items()]
+        await _few_at_a_time(ends)
+        await _few_at_a_time([partial(self._pay, session) for session in self._owing.values()])
+
+    async def _pay(self, session: Session) -> None:
+        home = session.home
+        with suppress(AgentCacheError):
+            await self.get(Client(home.owner, partial(_at, home)), session.id, use=False)
 
     async def close(self) -> None:
         await self.tend()
         await self._calls.close()
+
+
+async def _few_at_a_time(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """What each gives, in order."""
+    room = asyncio.Semaphore(_AT_A_TIME)
+
+    async def one(work: Callable[[], Awaitable[T]]) -> T:
+        async with room:
+            return await work()
+
+    return await asyncio.gather(*map(one, works))
 
 
 def _at(home: Home, _: str | None) -> Home:
