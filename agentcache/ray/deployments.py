@@ -44,7 +44,8 @@ class Replica:
         mine = own_settings(settings, name_of(context.replica_id), context.rank.local_rank)
         self._engine = EngineReplica(mine, None if vault is None else vault.open())
         await self._engine.start()
-        print(f"replica {mine.replica} is up, process {os.getpid()}", file=sys.stderr, flush=True)
+        # Serve may have put a log file in the place of sys.stderr.
+        print(f"replica {mine.replica} is up, process {os.getpid()}", file=sys.__stderr__, flush=True)
 
     async def exchange(self, asked: Asked) -> AsyncIterator[Sequence[Part]]:
         parts = self._engine.exchange(asked)

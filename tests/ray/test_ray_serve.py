@@ -14,6 +14,8 @@ from real_ray import RunningCluster, eventually, up
 
 from agentcache_sdk import Client
 
+pytestmark = pytest.mark.timeout(400)
+
 CHAT = "/v1/chat/completions"
 LONG = "the cache keeps pages of keys and values and the agent sends the same long beginning again and again " * 4
 
