@@ -31,7 +31,7 @@ class MemoryVault:
 
     def _answer(self) -> None:
         if self.down or self.deaf:
-            raise VaultUnavailableError("the vault is away")
+            raise VaultUnavailableError("MemoryVault at tests/vault is away")
 
     async def load(self, name: RecordName) -> Kept | None:
         self._answer()

@@ -92,6 +92,21 @@ def test_an_end_that_is_still_owed_ends_the_session_all_the_while(serve, vault):
         assert set(seen) == {404}
 
 
+def test_where_the_vault_is_is_told_to_nobody_who_asks_for_sessions(serve, vault):
+    with serve("r0", vault) as first:
+        session = first.create(prompt=[1])
+        vault.down = True
+        asks = [
+            ("GET", f"/v1/sessions/sess_{'0' * 24}", None),
+            ("POST", f"/v1/sessions/{session}/snapshot", {"name": "kept"}),
+            ("POST", "/v1/sessions", {"from_snapshot": "kept"}),
+        ]
+        for method, path, body in asks:
+            for wait in (0.0, 1.1):
+                time.sleep(wait)
+                assert "MemoryVault" not in first.refused(503, method, path, body)["message"]
+
+
 def test_an_end_is_remembered_for_longer_than_a_turn_takes(serve, vault):
     class Remembering(MemoryVault):
         async def save(self, name, record, expected, ttl_s):  # type: ignore[no-untyped-def]

@@ -55,9 +55,10 @@ class SessionDesk:
         if vault is not None:
             clocks = Clocks(lambda at: at + self._epoch, lambda at: at - self._epoch)
             records = Records(self._made_with, clocks)
-            self.keeper = VaultKeeper(self.store, vault, records, engine.now, self.leases.end)
+            keeper = VaultKeeper(self.store, vault, records, engine.now, self.leases.end)
+            self.keeper = keeper
             if vault.lasting:
-                self.snapshots = VaultShelf(vault, records, self.snapshots)
+                self.snapshots = VaultShelf(keeper.calls, records, self.snapshots)
 
     @cached_property
     def _made_with(self) -> MadeWith:

@@ -9,11 +9,12 @@ from typing import Protocol
 
 from starlette.concurrency import run_in_threadpool
 
+from agentcache.server.sessions.vault_calls import VaultCalls
 from agentcache.sessions.records import DamagedRecordError, RecordDivergedError, Records
 from agentcache.sessions.session import Session
 from agentcache.sessions.session_json import Saved
 from agentcache.sessions.snapshots import SnapshotDivergedError, SnapshotFailedError, Snapshots
-from agentcache.sessions.vault import RecordName, SessionVault
+from agentcache.sessions.vault import RecordName
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class VaultShelf:
         before: where snapshots were kept while there was no vault; they can still be restored.
     """
 
-    def __init__(self, vault: SessionVault, records: Records, before: SnapshotShelf) -> None:
+    def __init__(self, vault: VaultCalls, records: Records, before: SnapshotShelf) -> None:
         self._vault = vault
         self._records = records
         self._before = before

@@ -62,7 +62,9 @@ class VaultCalls:
             if not self._silent:
                 logger.warning("the session vault does not answer, sessions that are here go on without it: %s", error)
             self._silent = True
-            raise
+            raise VaultUnavailableError(
+                "the session vault does not answer"
+            ) from error  # where it is is nobody's business
         if self._silent:
             logger.warning("the session vault answers again")
         self._silent = False

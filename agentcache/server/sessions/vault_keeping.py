@@ -60,7 +60,7 @@ class VaultKeeper:
         self._now = now
         self._leave = leave
         self._counts: Counter[str] = Counter(dict.fromkeys(_EVENTS, 0))
-        self._calls = VaultCalls(vault, self._counts)
+        self.calls = VaultCalls(vault, self._counts)
         self._locks: KeyedLocks[RecordName] = KeyedLocks()
         self._owing: dict[RecordName, Session] = {}
         self._ends: dict[RecordName, float] = {}
@@ -85,7 +85,7 @@ class VaultKeeper:
         here = {session.id: session for session in self._store.of(client.owner)}
         ids = [*here]
         with suppress(VaultUnavailableError):
-            ids += sorted(filter(ID.fullmatch, set(await self._calls.ids_of(client.owner)) - here.keys()))
+            ids += sorted(filter(ID.fullmatch, set(await self.calls.ids_of(client.owner)) - here.keys()))
         looks = [partial(self._look, client, session_id, here.get(session_id)) for session_id in ids[:_LISTED]]
         found = await _few_at_a_time(looks)
         return [session for session in found if session is not None] + [here[i] for i in ids[_LISTED:] if i in here]
@@ -94,7 +94,7 @@ class VaultKeeper:
         """A session as the vault has it, which is not kept here for that."""
         name = RecordName(client.owner, session_id)
         try:
-            kept = await self._calls.load(name)
+            kept = await self.calls.load(name)
             if here is not None and (kept is None or here.copy.is_of(*kept) or here.copy.owed):
                 return here
             found = None if kept is None else await self._read(client, name, kept)
@@ -120,7 +120,7 @@ class VaultKeeper:
         if name in self._ends or (session is None and not ID.fullmatch(name.id)):
             return self._store.get(name.id, client.owner)  # refused as any other that does not exist
         try:
-            kept = await self._calls.load(name)
+            kept = await self.calls.load(name)
         except VaultUnavailableError:
             if session is None or session.closed:
                 raise
@@ -229,8 +229,8 @@ class VaultKeeper:
             for _ in range(_ATTEMPTS):
                 version = copy.version + 1
                 record = await asyncio.to_thread(self._records.of_session, state.draft(), version)
-                written = await self._calls.save(name, record, version - 1, session.ttl_s + _SPARE_S)
-                kept = Kept(version, record) if written else await self._calls.load(name)
+                written = await self.calls.save(name, record, version - 1, session.ttl_s + _SPARE_S)
+                kept = Kept(version, record) if written else await self.calls.load(name)
                 if kept is None:  # its time was over in the vault, or the vault has lost it
                     copy.version = 0
                     continue
@@ -258,10 +258,10 @@ class VaultKeeper:
         try:
             for _ in range(_ATTEMPTS):
                 record = self._records.of_end(name, version + 1)
-                if await self._calls.save(name, record, version, max(ttl_s, _ENDED_S) + _SPARE_S):
+                if await self.calls.save(name, record, version, max(ttl_s, _ENDED_S) + _SPARE_S):
                     self._ends.pop(name, None)
                     return True
-                kept = await self._calls.load(name)
+                kept = await self.calls.load(name)
                 if kept is not None and (kept.record == record or not at_any):
                     self._ends.pop(name, None)
                     return kept.record == record
@@ -276,7 +276,7 @@ class VaultKeeper:
         self._counts["overtaken"] += 1
         name, home = _name(session), session.home
         try:
-            kept = await self._calls.load(name)
+            kept = await self.calls.load(name)
             await self._take_over(Client(home.owner, partial(_at, home)), name, session, kept)
         except VaultUnavailableError:
             pass  # compared again when it is asked for
@@ -307,7 +307,7 @@ class VaultKeeper:
 
     async def close(self) -> None:
         await self.tend()
-        await self._calls.close()
+        await self.calls.close()
 
 
 async def _few_at_a_time(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
