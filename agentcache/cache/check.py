@@ -48,6 +48,7 @@ def check_manager(manager: CacheManager) -> list[str]:
             for space, size in manager.tree.sizes.items()
             if size > manager.quota and space not in running
         ]
+    faults += manager.lower.check(manager.tree) if manager.lower is not None else []
     faults += ["a page is announced by a lease that was released" for lease in manager.announced() if lease.closed]
     counts = manager.counts()
     if min(counts.free, counts.live, counts.cached, counts.pinned) < 0:

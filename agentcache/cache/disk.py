@@ -169,8 +169,12 @@ class DiskTier:
         self._work.put(None)
         self._thread.join(timeout_s)
 
+    @property
+    def has_room(self) -> bool:
+        return len(self._waiting) <= _QUEUE // 2
+
     def catch_up(self, deadline: float) -> bool:
-        while len(self._waiting) > _QUEUE // 2:
+        while not self.has_room:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.002)

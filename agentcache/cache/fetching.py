@@ -70,6 +70,11 @@ class FarTier(Tier, Protocol):
     """Called on one of its threads when a fetch is over."""
 
     @property
+    def epoch(self) -> int:
+        """Grows when pages that were put here before may have been forgotten: they are put again when they are used again."""
+        ...
+
+    @property
     def most_pages(self) -> int:
         """More are not fetched at once."""
         ...

@@ -165,6 +165,10 @@ class CacheManager:
         self.tree.flushed_at = self.tree.clock
         return flushed
 
+    def store_some(self) -> bool:
+        """Store a few pages of prompts that were used again; whether any could be.  Between steps."""
+        return self.lower is not None and self.lower.store_some(self.tree)
+
     # -- leases ---------------------------------------------------------------------------------------------------
 
     def acquire(
@@ -250,7 +254,7 @@ class CacheManager:
         if match.pages:
             self.tree.hit(match.node)
             if self.lower is not None:
-                self.lower.store_behind(match.node)
+                self.lower.store_behind(match.node, self.tree)
         self._leases[lease] = None
         lease.computed = (lease.depth + len(found)) * self.page_size
         source = match.partial if match.partial_tokens else None

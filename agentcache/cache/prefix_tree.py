@@ -51,7 +51,7 @@ class Node:
         serial: number of this very node; no other in its tree has it.
         hits: prompts that ended here, or at a page below that has left.
         used: the tree's clock when it was used last.
-        stored: it was handed to the tiers below.
+        stored: the tiers' epoch when it was handed to them (``LowerTiers``); -1 before.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Node:
         self.hits = 0
         self.output = output
         self.tail = tail
-        self.stored = False
+        self.stored = -1
         self.used = 0
         self.depth: int = (0 if parent is None else parent.depth) + (page >= 0)
         self.chain = self._join_chain(space or key)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from agentcache.cache.behind import Backlog
 from agentcache.cache.eviction import EvictionClass
 from agentcache.cache.hashing import pack_tokens, page_key
 from agentcache.cache.prefix_tree import Node, PrefixTree
@@ -128,8 +129,13 @@ class Tier(Protocol):
         """A page was found, here or elsewhere; a tier that has it but did not know what it holds tells of it now."""
         ...
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another page can be taken in at once, or none has to be."""
+        ...
+
     def catch_up(self, deadline: float) -> bool:
-        """Wait until another page can be taken in at once; whether that was before ``deadline`` (``time.monotonic``)."""
+        """Wait until ``has_room``; whether that was before ``deadline`` (``time.monotonic``)."""
         ...
 
     def close(self, timeout_s: float) -> None:
@@ -144,6 +150,7 @@ class HostTier:
 
     name = "host"
     durable = False
+    has_room = True
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -230,14 +237,25 @@ class LowerTiers:
         """Seconds that reading one page takes, of late; ``None`` before the first."""
         self.token_s = 0.0
         """Seconds that computing one prompt token takes, of late; 0 before the first."""
+        self._backlog = Backlog(self.store, self._is_stored, lambda: all(tier.has_room for tier in self._durable))
 
-    def store(self, node: Node) -> None:
-        """Copy a page to the tiers where it is missing.  A page that cannot be copied is only a page not kept."""
+    @property
+    def _epoch(self) -> int:
+        """What was stored in an earlier one may be gone by now."""
+        return self.far.epoch if self.far is not None else 0
+
+    def _is_stored(self, node: Node) -> bool:
+        return node.stored == self._epoch
+
+    def store(self, node: Node) -> bool:
+        """Copy a page to the tiers where it is missing; whether there was any.  A page that cannot be copied is only a page not
+        kept."""
         if not node.tail and node.has_page:
-            node.stored = True
-            self._put(node, self.tiers)
+            node.stored = self._epoch
+            return self._put(node, self.tiers)
+        return False
 
-    def _put(self, node: Node, tiers: Sequence[Tier]) -> None:
+    def _put(self, node: Node, tiers: Sequence[Tier]) -> bool:
         assert node.parent is not None  # it has a page
         missing = [tier for tier in tiers if tier.lacks(node.key)]
         if missing:
@@ -250,13 +268,14 @@ class LowerTiers:
                 page = StoredPage(node.key, node.parent.key, node.tokens, data, whole, *told)
             except Exception:
                 logger.exception("page %d was not copied to the tiers below", node.page)
-                return
+                return True
             took = time.perf_counter() - started
             self.copy_s = took if self.copy_s is None else self.copy_s + (took - self.copy_s) / 8
             for tier in missing:
                 tier.put(page)
         for tier in tiers:
             tier.touch(node.key)
+        return bool(missing)
 
     @property
     def swap_pages(self) -> int:
@@ -275,18 +294,33 @@ class LowerTiers:
         parent = tokens.parent_key(page)
         return self._first(page_key(parent, ids), parent, ids) if ids else None
 
-    def store_behind(self, node: Node) -> None:
-        """A prompt that is used again is worth keeping across a restart: store its pages, the last one first."""
-        at: Node | None = node
-        while self._durable and at is not None and not at.stored:
-            if at.has_page:
-                self.store(at)
-            at = at.parent
+    # -- what is owed to the durable tiers ------------------------------------------------------------------------
+
+    def store_behind(self, node: Node, tree: PrefixTree) -> None:
+        """A prompt that is used again is worth keeping across a restart: ``store_some`` stores its pages, the last one first."""
+        if self._durable:
+            self._backlog.add(node, tree)
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is something for ``store_some``."""
+        return bool(self._backlog)
+
+    def store_some(self, tree: PrefixTree) -> bool:
+        """Store a few of the pages that are owed; ``False`` when there are none, or the tiers can take none now."""
+        return self._backlog.store_some(tree)
+
+    def check(self, tree: PrefixTree) -> list[str]:
+        """What is broken, in sentences."""
+        return list(self._backlog.check(tree))
 
     def save(self, tree: PrefixTree, timeout_s: float) -> None:
         """Store what prompts are made of, best kept first; before a shutdown.  Each tier has its share of the time."""
-        worth = [node for node in tree.nodes() if node.eviction_class >= EvictionClass.ONCE and not node.stored]
-        worth.sort(key=lambda node: (node.eviction_class, node.used), reverse=True)
+        kept = (
+            node for node in tree.nodes() if node.eviction_class >= EvictionClass.ONCE and not self._is_stored(node)
+        )
+        worth = sorted(kept, key=lambda node: (node.eviction_class, node.used), reverse=True)
+        worth[:0] = self._backlog.ends(tree)
         for tier in self._durable:
             deadline = time.monotonic() + timeout_s / len(self._durable)
             done: set[Node] = set()
@@ -298,7 +332,7 @@ class LowerTiers:
     def _save_path(self, node: Node, tier: Tier, done: set[Node]) -> None:
         """Store a page and what is before it, the last one first."""
         at: Node | None = node
-        while at is not None and not at.stored and at not in done:
+        while at is not None and not self._is_stored(at) and at not in done:
             done.add(at)
             if at.has_page and not at.tail:
                 self._put(at, [tier])

@@ -74,7 +74,8 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        return self.scheduler.has_work
+        lower = self.manager.lower
+        return self.scheduler.has_work or (lower is not None and lower.owes)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -151,6 +152,7 @@ class EngineCore:
         started = self.clock()
         self.manager.expire_pins(started)
         self._reckon()
+        stored = self.manager.store_some()
         plan = self.scheduler.plan(admit=not self.health.failing)
         self._note_admissions(plan, started)
         for sequence, error in plan.failed:
@@ -159,7 +161,7 @@ class EngineCore:
         if plan.failed:
             plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is SequenceState.RUNNING]
         if not plan.chunks:
-            return self._probe() or bool(plan.failed)
+            return self._probe() or bool(plan.failed) or stored
         loads = any(isinstance(copy, PageLoad) for copy in plan.copies)
         try:
             if loads:

@@ -26,7 +26,7 @@ from agentcache.store.base import PageStore
 from agentcache.store.fetch import Fetcher, Names
 from agentcache.store.fetch_staging import Staging
 from agentcache.store.gate import FetchGate
-from agentcache.store.tier_known import KnownKeys
+from agentcache.store.tier_known import BELIEVED_S, KnownKeys
 from agentcache.store.tier_link import StoreLink
 from agentcache.store.tier_writer import StoreWriter
 
@@ -96,6 +96,7 @@ class StoreTier:
         self._gate = FetchGate(limits.page_bytes, limits.page_tokens, clock)
         self._link = StoreLink(store, self._gate, clock)
         self._known = KnownKeys(clock)
+        self._link.circuit.recovered = self._known.clear  # it may come back empty
         self._staging = Staging(limits.staging_bytes, clock)
         self._fetcher = Fetcher(self._link, names, self._staging, self._known, timeout_s=limits.timeout_s)
         self._writer = StoreWriter(self._link, names, self._known, limits.queue_bytes)
@@ -130,11 +131,13 @@ class StoreTier:
     def seen(self, page: PageArrived) -> None:
         """It tells nobody."""
 
+    @property
+    def has_room(self) -> bool:
+        return self._link.circuit.trouble is not None or self._writer.bytes <= self._limits.queue_bytes // 2
+
     def catch_up(self, deadline: float) -> bool:
         if self._link.circuit.trouble is not None:
-            return (
-                time.monotonic() < deadline
-            )  # what is put is dropped when the line is full: nobody waits for a dead store
+            return time.monotonic() < deadline  # nothing is lacking, so nothing is put
         return self._writer.empty_by(deadline, self._limits.queue_bytes // 2)
 
     def close(self, timeout_s: float) -> None:
@@ -167,6 +170,10 @@ class StoreTier:
     @wake.setter
     def wake(self, wake: Callable[[], None]) -> None:
         self._fetcher.wake = wake
+
+    @property
+    def epoch(self) -> int:
+        return self._link.circuit.recoveries + int(self._clock() // BELIEVED_S)
 
     @property
     def most_pages(self) -> int:

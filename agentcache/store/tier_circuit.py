@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,10 @@ class Circuit:
         self._failures = 0
         self._pause_s = _FIRST_PAUSE_S
         self._trouble: str | None = None
+        self.recoveries = 0
+        """How often it answered again."""
+        self.recovered: Callable[[], None] = _nobody
+        """Called when it answers again, before anybody can use it."""
 
     @property
     def trouble(self) -> str | None:
@@ -45,6 +50,9 @@ class Circuit:
             return
         with self._lock:
             was = self._trouble
+            if was is not None:
+                self.recovered()
+                self.recoveries += 1
             self._failures, self._trouble, self._pause_s = 0, None, _FIRST_PAUSE_S
         if was is not None:
             logger.info("%s answers again", self._name)
@@ -62,3 +70,7 @@ class Circuit:
             elif at_once or self._failures >= _LIMIT:
                 self._trouble = why
                 logger.warning("%s is not used until it answers again: %s", self._name, why)
+
+
+def _nobody() -> None:
+    """Nobody is told."""

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 _MOST = 65_536
-_BELIEVED_S = 600.0
+BELIEVED_S = 600.0
 """A store forgets what it has no room for, and does not say so."""
 
 
@@ -25,7 +25,7 @@ class KnownKeys:
 
     def __contains__(self, key: bytes) -> bool:
         seen = self._seen.get(key)
-        return seen is not None and self._clock() - seen < _BELIEVED_S
+        return seen is not None and self._clock() - seen < BELIEVED_S
 
     def saw(self, keys: Iterable[bytes]) -> None:
         now = self._clock()
@@ -35,6 +35,10 @@ class KnownKeys:
                 self._seen.move_to_end(key)
             while len(self._seen) > _MOST:
                 self._seen.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._seen.clear()
 
     def lost(self, key: bytes) -> None:
         """It is not there (any more)."""
