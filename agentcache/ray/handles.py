@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,7 +24,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BROADCAST_S = 10.0
-"""How long all replicas together may take to answer what all are asked."""
+"""How long each replica may take to answer what all are asked."""
+NEWS_S = 5.0
+"""The same for what is asked every second, and takes a replica no time: who says nothing for so long hangs."""
 FIRST_S = 120.0
 """How long the first words of a replica may take that has just come up."""
 
@@ -62,7 +65,7 @@ class HandleReplicas:
         return await self._broadcast("whole", sent)
 
     async def news(self, cursors: Mapping[str, Cursor]) -> list[News]:
-        return await self._broadcast("news", dict(cursors))
+        return await self._broadcast("news", dict(cursors), timeout_s=NEWS_S)
 
     async def profile(self) -> ModelProfile:
         profiles: list[ModelProfile] = await self._broadcast("profile", timeout_s=FIRST_S)
@@ -72,17 +75,35 @@ class HandleReplicas:
 
     async def _broadcast(self, method: str, *args: Any, timeout_s: float = BROADCAST_S) -> list[Any]:
         """What each replica returned; who failed, or is late, is left out."""
+        asking = asyncio.ensure_future(self._results(method, args))
+        if not (await asyncio.wait([asking], timeout=timeout_s))[0]:
+            asking.cancel()
+            return []
+        answers = asking.result()
+        if answers:
+            await asyncio.wait(answers, timeout=timeout_s)
+        results = []
+        for answer in answers:
+            if not answer.done() or answer.cancelled():
+                answer.cancel()
+                logger.info("a replica did not answer to %s in %g s", method, timeout_s)
+            elif (failure := answer.exception()) is not None:
+                logger.info("a replica did not answer to %s: %s", method, str(failure).partition("\n")[0])
+            else:
+                results.append(answer.result())
+        return results
+
+    async def _results(self, method: str, args: Sequence[Any]) -> list[asyncio.Future[Any]]:
+        """One for each replica; with Ray's own ``results_async``, one that hangs would silence all others."""
         try:
             response = _alone(self._handle.broadcast, method, *args)
-            results = await response.results_async(timeout_s=timeout_s, return_exceptions=True)
+            sent = await response._fetch_replica_results_async()
         except DeploymentUnavailableError:  # not deployed yet
             return []
-        except (RayError, RayServeException, TimeoutError) as error:
-            logger.warning("not all replicas answered to %s: %s", method, error)
+        except (RayError, RayServeException) as error:
+            logger.warning("the replicas could not be asked for %s: %s", method, error)
             return []
-        for failure in (result for result in results if isinstance(result, BaseException)):
-            logger.info("a replica did not answer to %s: %s", method, str(failure).partition("\n")[0])
-        return [result for result in results if not isinstance(result, BaseException)]
+        return [asyncio.ensure_future(result.get_async()) for result in sent]
 
 
 def _alone(call: Callable[..., T], *args: Any) -> T:

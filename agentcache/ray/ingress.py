@@ -199,7 +199,7 @@ class Ingress:
     async def _carry(self, trip: Trip, answer: _Answer) -> None:
         batches = self._replicas.ask(trip.call)
         try:
-            first = await self._first(batches)
+            first = await self._first(trip, batches)
             await self._take(trip, answer, first)
             async for batch in batches:
                 await self._take(trip, answer, batch)
@@ -207,14 +207,17 @@ class Ingress:
             await batches.aclose()  # type: ignore[attr-defined]  # an async generator
             trip.over()
 
-    async def _first(self, batches: AsyncIterator[Sequence[Part]]) -> Sequence[Part]:
+    async def _first(self, trip: Trip, batches: AsyncIterator[Sequence[Part]]) -> Sequence[Part]:
         """
         Raises:
             NoReplicaError: none took it in time.
+            ReplicaLostError: the one that was to take it hangs.
         """
         try:
             return await asyncio.wait_for(batches.__anext__(), self._cluster.assign_timeout_s)
         except asyncio.TimeoutError:
+            if trip.chosen is not None and self.steering.hangs(trip.chosen):
+                raise ReplicaLostError("it hangs", trip.chosen) from None
             raise NoReplicaError("no replica had room in time") from None
 
     async def _take(self, trip: Trip, answer: _Answer, batch: Sequence[Part]) -> None:

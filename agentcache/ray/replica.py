@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from agentcache.cache.residency import watch_residency
+from agentcache.errors import EngineStoppedError
 from agentcache.ray.exchange import Head, Sent, answered
 from agentcache.ray.log_lines import log_as_replica
 from agentcache.ray.parts import Asked, News, Part, Taken, Trailer, Whole
@@ -34,6 +35,8 @@ PACE_S = 0.005
 """Between two pieces of an answer: what passes through three processes costs each of them something, however small it is."""
 LOAD_S = 0.2
 """How old what is said of the load may be."""
+STEP_S = 0.5
+"""How long is waited for the end of a step to see the load; a long one must not make a replica look dead."""
 
 
 class EngineReplica:
@@ -55,6 +58,7 @@ class EngineReplica:
         self._feed = PageFeed()
         self._load = ReplicaLoad()
         self._load_at = float("-inf")
+        self._weighing: asyncio.Task[None] | None = None
         self._lifespan = AsyncExitStack()
         self._engine: AsyncEngine | None = None
         self._app: FastAPI | None = None
@@ -143,10 +147,17 @@ class EngineReplica:
         return Trailer(self._feed.recent(cursors.get(self.name), NEWS_WITH_ANSWER))
 
     async def _weigh(self) -> None:
-        now = time.monotonic()
-        if now - self._load_at >= LOAD_S:
+        if time.monotonic() - self._load_at < LOAD_S:
+            return
+        if self._weighing is None or self._weighing.done():
+            self._weighing = asyncio.ensure_future(self._look_at_load())
+        await asyncio.wait([self._weighing], timeout=STEP_S)
+
+    async def _look_at_load(self) -> None:
+        began = time.monotonic()
+        with suppress(EngineStoppedError):
             self._load = await self._started_engine.look(load_of)
-            self._load_at = now
+            self._load_at = began
 
     @property
     def _started_app(self) -> FastAPI:

@@ -64,14 +64,13 @@ class Steering:
         cursors = {name: cursor for name in self.known if (cursor := self.router.table.cursor(name)) is not None}
         told = {news.replica: news for news in await self._replicas.news(cursors)}
         for name in self.known.keys() - told.keys():
-            self.router.leave(name)
+            self.router.lost(name)  # Ray may list for a long time whoever hangs
         self.known = told
         for name, news in told.items():
-            if name not in self.router.replicas():
-                self.router.join(name)
-            await self.learn(name, news.delta)
+            self.router.join(name)  # also one that drained, and is healthy again
             if not news.healthy:
                 self.router.drain(name)
+            await self.learn(name, news.delta)
         if told and self._reader is None and (self._learning is None or self._learning.done()):
             self._learning = asyncio.ensure_future(self._learn_to_read())
         if any(news.delta.more for news in told.values()):
@@ -104,10 +103,9 @@ class Steering:
         reader = self._reader
         if reader is None:
             return UNREAD
-        path = sent.target.partition(b"?")[0].decode("latin-1")
         if sent.body:
-            return await asyncio.to_thread(reader.read, sent.method, path, sent.headers, sent.body)
-        return reader.read(sent.method, path, sent.headers)
+            return await asyncio.to_thread(reader.read, sent.method, sent.path, sent.headers, sent.body)
+        return reader.read(sent.method, sent.path, sent.headers)
 
     async def check_there(self) -> None:
         """
@@ -118,6 +116,10 @@ class Steering:
             await self.look()
         if not self.known:
             raise NoReplicaError("no replica is there")
+
+    def hangs(self, replica: str) -> bool:
+        """Whether it was sent a request, and says nothing of itself either."""
+        return replica not in self.known
 
     def first(self) -> str | None:
         """The replica that shows itself where only one can be shown: the same for as long as it lives."""
@@ -181,6 +183,11 @@ class Trip:
         if self._ranking is not None and self._ticket is not None and self._ticket.replica != replica:
             self._settle(computed=False)
             self._ticket = self._router.routed(self._ranking, replica)
+
+    @property
+    def chosen(self) -> str | None:
+        """Where it went, or waits to go."""
+        return None if self._ticket is None else self._ticket.replica
 
     def begun(self) -> None:
         """The first of the answer came: its prompt is computed."""

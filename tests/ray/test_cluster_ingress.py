@@ -6,6 +6,9 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -15,6 +18,7 @@ import pytest
 from in_process import cluster_here
 from live import live_server
 from prometheus_client.parser import text_string_to_metric_families
+from refused import BODIES, KEYS, MAX_BODY, ORIGINS, ROUTES, answer
 
 from agentcache_sdk import Client
 
@@ -92,51 +96,34 @@ def test_tools_are_called(cluster):
     assert reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"
 
 
-BAD: list[tuple[str, str, Any]] = [
-    ("POST", CHAT, b"{not json"),
-    ("POST", CHAT, b'{"messages": []}'),
-    ("POST", CHAT, b'{"messages": [{"role": "user", "content": "x"}], "temperature": -1}'),
-    ("POST", CHAT, b'{"messages": [{"role": "user", "content": "x"}], "model": "other"}'),
-    ("POST", CHAT, b'{"messages": [{"role": "user", "content": "x"}], "session": "sess_gone-r9"}'),
-    ("POST", CHAT, b" " * 5000),
-    ("POST", "/v1/messages", b" " * 5000),
-    ("POST", "/v1/messages", b'{"model": "tiny", "messages": []}'),
-    ("POST", "/v1/responses", b'{"model": "tiny", "input": "x", "previous_response_id": "resp_x-r9"}'),
-    ("GET", "/v1/sessions/sess_none", None),
-    ("GET", "/v1/findings?limit=0", None),
-    ("PUT", "/v1/models", None),
-    ("GET", "/nowhere", None),
-    ("POST", "/v1/cache/flush?x=1", b"{}"),
-]
-
-
 def test_errors_are_those_of_a_single_server(tiny_model):
-    settings = {"max_body": 4096, "api_keys": ("a", "b"), "admin_keys": ("boss",), "num_pages": 64, "access_log": "off"}
-    with cluster_here(tiny_model, ("r1", "r2"), **settings) as cluster, live_server(tiny_model, **settings) as alone:
-        both_ends = (cluster.http, alone.http)
-        alone.http.headers.pop("authorization")
-        keys = [
-            {},
-            {"authorization": "Bearer a"},
-            {"x-api-key": "wrong"},
-            {"x-api-key": "a", "authorization": "Bearer b"},
-        ]
-        for method, path, body in BAD:
-            for key in keys:
-                both = [
-                    end.request(method, path, content=body, headers={"x-request-id": "mine", **key})
-                    for end in both_ends
-                ]
-                ours, theirs = ({**reply.json()} for reply in both)
-                assert (both[0].status_code, ours) == (both[1].status_code, theirs), (method, path, key)
-                names = ("www-authenticate", "retry-after", "x-request-id", "request-id", "content-type", "allow")
-                assert [both[0].headers.get(name) for name in names] == [both[1].headers.get(name) for name in names]
-        chunked = httpx.post(
-            cluster.url + CHAT, content=(b" " * 1000 for _ in range(9)), headers={"authorization": "Bearer a"}
-        )
+    settings = {"max_body": MAX_BODY, "api_keys": ("a", "b"), "admin_keys": ("boss",)}
+    with both(tiny_model, **settings) as (cluster, alone):
+        alone.headers.pop("authorization")
+        for asked in (*BODIES, *ROUTES):
+            assert answer(cluster, asked, **KEYS[1]) == answer(alone, asked, **KEYS[1]), asked
+        for key in KEYS:
+            for asked in (*BODIES[::9], *ROUTES[::7]):
+                assert answer(cluster, asked, **key) == answer(alone, asked, **key), (asked, key)
+        chunked = cluster.post(CHAT, content=(b" " * 1000 for _ in range(9)), headers=KEYS[1])
         assert chunked.status_code == 413 and chunked.json()["error"]["code"] == "body_too_large"
-        assert httpx.get(cluster.url + "/metrics", headers={"authorization": "Bearer boss"}).status_code == 200
-        assert httpx.get(cluster.url + "/health").status_code == 200  # without a key
+        assert cluster.get("/metrics", headers={"authorization": "Bearer boss"}).status_code == 200
+        assert cluster.get("/health").status_code == 200  # without a key
+
+
+def test_without_keys_errors_are_those_of_a_single_server_too(tiny_model):
+    with both(tiny_model, max_body=MAX_BODY, cors_origins=("https://app.example",)) as (cluster, alone):
+        for asked in (*ORIGINS, *BODIES[::5], *ROUTES):
+            assert answer(cluster, asked) == answer(alone, asked), asked
+
+
+@contextmanager
+def both(folder: Path, **fields: Any) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    """Clients of a cluster and of a single server with the same settings."""
+    fields |= {"num_pages": 64, "access_log": "off"}
+    alone = live_server(folder, model_names=("tiny",), **fields)
+    with cluster_here(folder, ("r1", "r2"), **fields) as cluster, alone as server:
+        yield cluster.http, server.http
 
 
 def test_pages_of_other_origins_are_refused_and_allowed_ones_are_told_so(tiny_model):

@@ -1,0 +1,132 @@
+"""What an ingress makes of what replicas say of themselves, and of those that say nothing.  No replica is needed for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agentcache.ray.exchange import Sent
+from agentcache.ray.parts import Call, News, NoReplicaError, Part, Whole
+from agentcache.ray.replica import EngineReplica
+from agentcache.ray.steering import Steering, Trip
+from agentcache.routing.feed import Cursor, FeedDelta
+from agentcache.routing.keys import RoutingKey
+from agentcache.routing.requests import Kind, ReadRequest
+from agentcache.routing.router import RoutingPolicy
+from agentcache.settings import Settings
+
+NAMES = ("r1", "r2")
+
+
+class Speakers:
+    """``Replicas`` that only say how they are."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+        self.sick: set[str] = set()
+
+    async def news(self, cursors: Mapping[str, Cursor]) -> list[News]:
+        delta = FeedDelta(None, Cursor(1, 0), whole=True)
+        return [
+            News(name, delta, name not in self.sick, "an engine that failed", {})
+            for name in NAMES
+            if name not in self.silent
+        ]
+
+    def ask(self, call: Call) -> AsyncIterator[Sequence[Part]]:
+        raise NotImplementedError
+
+    async def ask_all(self, sent: Sent) -> list[Whole]:
+        return []
+
+    async def profile(self) -> Any:
+        raise NoReplicaError("none")
+
+
+def homes(steering: Steering) -> set[str | None]:
+    """Of many conversations that begin."""
+    keys = [RoutingKey((bytes([number]) * 16,), 16) for number in range(64)]
+    return {homed(steering, key) for key in keys}
+
+
+def homed(steering: Steering, key: RoutingKey) -> str | None:
+    trip = Trip(steering.router, Sent("GET", b"/", ()), key)
+    trip.choose(NAMES)  # Ray lists all of them
+    chosen = trip.chosen
+    trip.over()
+    return chosen
+
+
+@pytest.mark.parametrize("trouble", ["sick", "silent"])
+def test_a_replica_in_trouble_gets_no_new_conversations_until_it_is_well_again(trouble):
+    async def scenario() -> None:
+        speakers = Speakers()
+        steering = Steering(speakers, RoutingPolicy())
+        await steering.look()
+        assert homes(steering) == {"r1", "r2"}
+        getattr(speakers, trouble).add("r1")
+        await steering.look()
+        assert homes(steering) == {"r2"}
+        getattr(speakers, trouble).clear()
+        await steering.look()
+        assert homes(steering) == {"r1", "r2"}
+
+    asyncio.run(scenario())
+
+
+def test_sessions_of_a_replica_that_hangs_go_elsewhere_though_it_is_listed():
+    async def scenario() -> None:
+        speakers = Speakers()
+        steering = Steering(speakers, RoutingPolicy())
+        await steering.look()
+        session = RoutingKey(sticky="r1", affinity=b"sess_x-r1")
+        assert homed(steering, session) == "r1"
+        speakers.silent.add("r1")
+        await steering.look()
+        assert homed(steering, session) == "r2" and steering.hangs("r1") and not steering.hangs("r2")
+
+    asyncio.run(scenario())
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def read(self, method: str, path: str, headers: Any = (), body: bytes = b"") -> ReadRequest:
+        self.paths.append(path)
+        return ReadRequest(Kind.ANY, RoutingKey())
+
+
+@pytest.mark.parametrize("body", [b"", b"{}"])
+def test_paths_are_read_as_the_replica_will_read_them(body):
+    steering = Steering(Speakers(), RoutingPolicy())
+    reader = steering._reader = Reader()  # type: ignore[assignment]
+    asyncio.run(steering.read(Sent("POST", b"/v1/%63hat/completions?x=%41", (), body)))
+    assert reader.paths == ["/v1/chat/completions"]
+
+
+class LongStep:
+    """An engine in the middle of a step that does not end."""
+
+    neighbours = ()
+
+    def healthy(self) -> tuple[bool, str]:
+        return True, ""
+
+    async def look(self, look: Any) -> Any:
+        await asyncio.Event().wait()
+
+
+def test_a_replica_speaks_during_a_step_that_takes_long():
+    async def scenario() -> None:
+        replica = EngineReplica(Settings(replica="r1"))
+        replica._engine = LongStep()  # type: ignore[assignment]
+        for _ in range(3):
+            told = await asyncio.wait_for(replica.news({}), 30)
+            assert told.healthy and told.replica == "r1"
+        assert len(asyncio.all_tasks()) == 2, "one look at the load, however often it is asked for"
+
+    asyncio.run(scenario())
