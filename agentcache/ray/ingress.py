@@ -23,10 +23,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from agentcache.ray.bodies import InTime
 from agentcache.ray.cut import CutStream, replica_lost
 from agentcache.ray.exchange import AnswerCutError, Head, Sent, sent_from
 from agentcache.ray.health import cluster_health
@@ -121,6 +122,8 @@ class Ingress:
             await self._own.refuse(error, scope, receive, send)
         except NoReplicaError as error:
             await self._own.refuse(_no_replica(error), scope, receive, send)
+        except ClientDisconnect:
+            logger.debug("a client went in the middle of its request")
         finally:
             self._visits.discard(visit)
 
@@ -139,7 +142,8 @@ class Ingress:
         """The body of a request whose key is known; of others it is not wanted, since a replica will refuse them.
 
         Raises:
-            ApiError: 413.
+            ApiError: 408, 413.
+            ClientDisconnect: it will not come.
         """
         try:
             self._keys.admit(Request(scope))
@@ -147,7 +151,8 @@ class Ingress:
             return b""
         # Whether it is of a kind that is served is for the replica to say.
         headers = [header for header in scope["headers"] if header[0].lower() == b"content-length"]
-        return await read_body(Request({**scope, "headers": headers}, receive), self._settings.max_body)
+        in_time = InTime(receive, self._settings.body_timeout_s)
+        return await read_body(Request({**scope, "headers": headers}, in_time), self._settings.max_body)
 
     async def _have_answered(self, visit: Visit, sent: Sent, only: str | None, send: Send) -> None:
         if only is not None:

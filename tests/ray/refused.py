@@ -94,7 +94,7 @@ KEYS: list[dict[str, str]] = [
     {},
     {"authorization": "Bearer a"},
     {"authorization": "Basic a"},
-    {"authorization": "Bearer "},
+    {"authorization": "Bearer"},
     {"x-api-key": "wrong"},
     {"x-api-key": "a", "authorization": "Bearer b"},
     {"x-api-key": "boss"},

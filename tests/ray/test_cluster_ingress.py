@@ -117,6 +117,27 @@ def test_without_keys_errors_are_those_of_a_single_server_too(tiny_model):
             assert answer(cluster, asked) == answer(alone, asked), asked
 
 
+def test_a_body_that_does_not_come_is_not_waited_for(tiny_model):
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n".encode()
+    with cluster_here(tiny_model, ("r1",), body_timeout_s=0.2) as cluster:
+        with socket.create_connection(("127.0.0.1", cluster.port), timeout=30) as client:
+            client.sendall(head + b"{")
+            answered = client.recv(65536)
+        assert answered.startswith(b"HTTP/1.1 408") and b'"code":"too_slow"' in answered
+        assert cluster.ingress.close() == 0, "nobody is waited for at the end"
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body_is_no_failure(tiny_model, caplog):
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n".encode()
+    with cluster_here(tiny_model, ("r1",)) as cluster:
+        with socket.create_connection(("127.0.0.1", cluster.port), timeout=30) as client:
+            client.sendall(head + b"{")
+            eventually(lambda: cluster.ingress._visits)
+        eventually(lambda: not cluster.ingress._visits)
+        assert cluster.http.get("/v1/models").status_code == 200
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 @contextmanager
 def both(folder: Path, **fields: Any) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     """Clients of a cluster and of a single server with the same settings."""
