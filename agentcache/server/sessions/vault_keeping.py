@@ -34,8 +34,8 @@ _ATTEMPTS = 5
 _AT_A_TIME = 4
 """Calls for many sessions, so that there is room for others meanwhile."""
 _EVENTS = ("written", "taken_over", "overtaken", "parted", "damaged", "unavailable")
-_LISTED = 1000
-"""Sessions that a list compares with the vault; others that are here follow as they are."""
+_LISTING_S = 5.0
+"""A list looks into the vault for so long.  After that sessions that are here are told as they are, and others left out."""
 T = TypeVar("T")
 
 
@@ -86,12 +86,14 @@ class VaultKeeper:
         ids = [*here]
         with suppress(VaultUnavailableError):
             ids += sorted(filter(ID.fullmatch, set(await self.calls.ids_of(client.owner)) - here.keys()))
-        looks = [partial(self._look, client, session_id, here.get(session_id)) for session_id in ids[:_LISTED]]
-        found = await _few_at_a_time(looks)
-        return [session for session in found if session is not None] + [here[i] for i in ids[_LISTED:] if i in here]
+        until = self._now() + _LISTING_S
+        looks = [partial(self._look, client, session_id, here.get(session_id), until) for session_id in ids]
+        return [session for session in await _few_at_a_time(looks) if session is not None]
 
-    async def _look(self, client: Client, session_id: str, here: Session | None) -> Session | None:
+    async def _look(self, client: Client, session_id: str, here: Session | None, until: float) -> Session | None:
         """A session as the vault has it, which is not kept here for that."""
+        if self._now() > until or (here is not None and here.closed):
+            return None if here is None or here.closed else here
         name = RecordName(client.owner, session_id)
         try:
             kept = await self.calls.load(name)
