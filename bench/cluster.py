@@ -63,14 +63,14 @@ class Sizes:
     delays_ms: tuple[float, ...]
 
 
-FULL = Sizes(LoadSpec(), (1, 2, 4), 24, 6, 4, (100, 3000))
+FULL = Sizes(LoadSpec(), (1, 2, 4), 24, 6, 4, (100, 1500))
 QUICK = Sizes(
     LoadSpec(teams=4, agents=2, turns=3, shared_tokens=600, new_tokens=80, output_tokens=8, tool_s=2.0),
     (2,),
     8,
     3,
     2,
-    (1000,),
+    (1500,),
 )
 
 

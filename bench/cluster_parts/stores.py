@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -24,6 +23,10 @@ Told = Callable[[], None]
 TIMES = 3
 FETCHES = "agentcache_store_fetches_total"
 _SETTLE_S = 1.0
+_CHANGED_S = 0.1
+"""Until the proxy does as it was told."""
+_STALE_S = 6.0
+"""A closed gate looks again when what it knows is so old."""
 
 
 @dataclass(frozen=True)
@@ -44,49 +47,38 @@ def phases(place: Place, spec: LoadSpec, prompts: int, delays_ms: list[float], t
     with valkey(place.folder) as (store, port), ProxyProcess(place.folder, "127.0.0.1", port) as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"
         with servers(place, 2, "--store", url) as made:
-            run = _Phases(made, spec, prompts, told)
-            found = [run.phase("store near", nothing)]
-            found += [
-                run.phase(f"answers late by {delay:g} ms", partial(proxy.change, Line(delay))) for delay in delays_ms
-            ]
-            found.append(run.phase("near again", partial(_near, proxy)))
-            found.append(run.phase("killed in the middle", nothing, kill=store))
+            run = _Phases(made, spec, prompts, told, proxy)
+            found = [run.phase("store near", Line())]
+            found += [run.phase(f"answers late by {delay:g} ms", Line(delay)) for delay in delays_ms]
+            time.sleep(_STALE_S)
+            found.append(run.phase("near again", Line()))
+            found.append(run.phase("killed in the middle", Line(), kill=store))
             return found
 
 
-def nothing() -> None:
-    """The line to the store stays as it is."""
-
-
-def _near(proxy: ProxyProcess) -> None:
-    """A closed gate looks again when what it knows is some seconds old."""
-    proxy.change(Line())
-    time.sleep(6)
-
-
 class _Phases:
-    def __init__(self, made: list[Server], spec: LoadSpec, prompts: int, told: Told) -> None:
+    def __init__(self, made: list[Server], spec: LoadSpec, prompts: int, told: Told, proxy: ProxyProcess) -> None:
+        self._proxy = proxy
         self._servers = made
         self._spec = spec
         self._prompts = prompts
         self._told = told
         self._number = 0
 
-    def phase(self, name: str, begin: Callable[[], None], kill: Program | None = None) -> Phase:
+    def phase(self, name: str, line: Line, kill: Program | None = None) -> Phase:
         """
         Args:
-            begin: changes the line to the store.
+            line: to the store, while the second server is asked; pages are written over a good one.
             kill: ended when half of the prompts were asked.
         """
-        begin()
         self._number += 1
         spec = replace(self._spec, seed=self._spec.seed + 100 * self._number)
         before = fetches(self._servers[1].url)
-        first, second = asyncio.run(self._run(spec, kill))
+        first, second = asyncio.run(self._run(spec, line, kill))
         after = fetches(self._servers[1].url)
         return Phase(name, first, second, {how: count - before.get(how, 0) for how, count in after.items()})
 
-    async def _run(self, spec: LoadSpec, kill: Program | None) -> tuple[Tally, Tally]:
+    async def _run(self, spec: LoadSpec, line: Line, kill: Program | None) -> tuple[Tally, Tally]:
         async with httpx.AsyncClient(timeout=600, trust_env=False) as http:
             model = await first_model(http, self._servers[0].url)
             first, second = (Client(http, [server.url], model) for server in self._servers)
@@ -100,7 +92,10 @@ class _Phases:
                 await asyncio.sleep(_SETTLE_S)  # pages are written behind
                 if kill is not None and number == self._prompts // 2:
                     kill.kill()
+                self._proxy.change(line)
+                await asyncio.sleep(_CHANGED_S)
                 await second.ask(f"{spec.seed}.{number}", 0, body)
+                self._proxy.change(Line())
             return Tally(tuple(first.outcomes)), Tally(tuple(second.outcomes))
 
 
