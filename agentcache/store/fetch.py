@@ -278,9 +278,13 @@ class Fetcher:
 
     def _get(self, names: Sequence[PageName], keys: Sequence[bytes], timeout_s: float) -> int:
         """How many of the pages came, from the first one on."""
+        began = self.clock()
         values = self._link.get(keys, len(keys) * self._link.gate.page_bytes, timeout_s)
+        in_time = self.clock() - began < timeout_s / 2
         came = 0
         for name, value in zip(names, values, strict=False):
+            if value is None and in_time:
+                self._known.refused(name.key)  # it was said to be there; whatever is, is no value
             if value is None or not self._take(name, value):
                 break
             came += 1
@@ -292,7 +296,7 @@ class Fetcher:
         if isinstance(page, Refusal):
             with self._lock:
                 self.counts.rejected[page.value] += 1
-            self._known.lost(name.key)  # whoever computes it writes it anew
+            self._known.refused(name.key)  # whoever computes it writes it anew
             logger.warning("a page in %s is not used: %s", self._link.store.name, page.value)
             return False
         with self._lock:

@@ -19,6 +19,7 @@ class KnownKeys:
         self._clock = clock
         self._lock = threading.Lock()
         self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._bad: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -31,10 +32,30 @@ class KnownKeys:
         now = self._clock()
         with self._lock:
             for key in keys:
-                self._seen[key] = now
-                self._seen.move_to_end(key)
+                if key not in self._bad:
+                    self._seen[key] = now
+                    self._seen.move_to_end(key)
             while len(self._seen) > _MOST:
                 self._seen.popitem(last=False)
+
+    def wrote(self, keys: Iterable[bytes]) -> None:
+        """They are there, and good."""
+        keys = list(keys)
+        with self._lock:
+            for key in keys:
+                self._bad.pop(key, None)
+        self.saw(keys)
+
+    def refused(self, key: bytes) -> None:
+        """Something is there that is not the page: that it is there must keep nobody from writing it."""
+        with self._lock:
+            self._seen.pop(key, None)
+            self._bad[key] = None
+            while len(self._bad) > _MOST:
+                self._bad.popitem(last=False)
+
+    def is_bad(self, key: bytes) -> bool:
+        return key in self._bad
 
     def clear(self) -> None:
         with self._lock:

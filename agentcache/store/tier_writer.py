@@ -106,7 +106,7 @@ class StoreWriter:
             logger.exception("%d pages were not written to %s", len(batch), self._link.store.name)
         else:
             how = "written"
-            self._known.saw(self._writing)
+            self._known.wrote(self._writing)
         keys = {page.key for page in new}
         with self._lock:
             self._leave(new, how)
@@ -135,7 +135,7 @@ class StoreWriter:
         new: list[StoredPage] = []
         for chain in chains(batch):
             there = self._link.exists([self._names.keys.key(page.key) for page in chain], _WRITE_S)
-            new += reversed(chain[there:])
+            new += reversed([page for at, page in enumerate(chain) if at >= there or self._known.is_bad(page.key)])
         if new:
             items = [
                 StoreItem(self._names.keys.key(page.key), pack_page(page, self._names.fingerprint)) for page in new

@@ -73,3 +73,17 @@ def test_the_engine_s_thread_rests_until_the_pages_came_and_calls_no_store_itsel
 
     asyncio.run(asyncio.wait_for(scene(), DEADLINE_S))
     assert store.threads and not store.threads & set(steps)
+
+
+def test_who_waits_is_woken_once_for_each_job_that_is_over():
+    core = engine_on(tier_on(held_store()))
+    core.far._fetcher._link.store.go_on.set()
+    engine = AsyncEngine(
+        core, info=SimpleNamespace(), settings=SimpleNamespace(max_waiting=9), tokenizer=None, renderer=None, root_base=()
+    )  # fmt: skip
+    for number, prompt in enumerate((PROMPT, [40, *PROMPT])):
+        core.add(make_request(str(number), prompt, b"root")[0])
+    assert not core.step() and engine._inbox.qsize() == 0
+    assert core.far._fetcher.do_next() and engine._inbox.qsize() == 1
+    assert core.far._fetcher.do_next() and engine._inbox.qsize() == 2
+    run(core)

@@ -182,18 +182,23 @@ def test_shutdown_finishes_what_is_owed(tmp_path):
     assert len(store.values) >= 80
 
 
-def test_a_path_whose_last_pages_were_evicted_is_finished_at_shutdown_too():
+@pytest.mark.parametrize(("evicted", "later_s"), [(0, 0), (12, 0), (12, 700)])
+def test_a_path_that_is_half_stored_is_finished_at_shutdown(evicted, later_s):
     store = MemoryStore()
     engine = engine_on(tier_on(store, threads=True), pages=PAGES)
+    engine.manager.lower._backlog.budget = StepBudget(pages=8, looks=256, seconds=60.0)
     prompt = prompt_of(60)
     serve(engine, "first", prompt)
     serve(engine, "again", prompt)
-    for node in list(engine.manager.tree.nodes()):
+    assert engine.step()
+    for node in engine.manager.tree.nodes():
         node.output = True  # as in a reply that is part of the next prompt: by itself it would not be saved
-    for _ in range(10):
+    for _ in range(evicted):
         engine.manager.evict("test")
+    store.clock.pass_by(later_s)
     engine.save(20)
     assert len(store.values) >= 60
+    assert ask_other(store, prompt) == 60 * 4  # which compares each page with what computing gives
 
 
 def test_a_store_that_came_back_empty_is_filled_again_by_what_is_used_again():

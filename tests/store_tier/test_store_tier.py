@@ -1,12 +1,16 @@
 """A store behind one engine or two: pages come back as they were, from another engine too, or not at all."""
 
 import random
+from collections import Counter
 
 import pytest
 from memory_store import ROOT, MemoryStore, engine_on, run, tier_on, work
 from replay import VOCAB, Collected, continuation, make_request
 
+from agentcache.cache.hashing import pack_tokens
+from agentcache.cache.tiers import StoredPage
 from agentcache.request import SequenceReport
+from agentcache.store.fetch_staging import Staging
 
 
 def prompt_of(length: int, seed: object = 0) -> list[int]:
@@ -181,12 +185,23 @@ def test_what_is_said_to_be_there_and_is_not_is_a_miss(written):
     assert serve(engine_on(tier_on(written)), prompt_of(30)).cached_tokens == 0
 
 
-def test_what_came_before_the_first_bad_page_is_used(written):
-    key = sorted(written.values)[0]
+@pytest.mark.parametrize(("bad", "tokens"), [(2, 8), (4, 16)])
+def test_what_came_before_the_first_bad_page_is_used_and_what_came_behind_it_is_not_kept(written, bad, tokens):
     given = iter(range(100))
-    written.spoil = lambda value: value if next(given) != 2 else value[:-1]
-    assert key in written.values
-    assert serve(engine_on(tier_on(written)), prompt_of(30)).cached_tokens == 8
+    written.spoil = lambda value: value if next(given) != bad else value[:-1]
+    engine = engine_on(tier_on(written))
+    assert serve(engine, prompt_of(30)).cached_tokens == tokens
+    assert engine.far.far_stats().pages["read"] == bad
+
+
+def test_a_page_that_arrives_twice_is_held_once():
+    staging = Staging(1000)
+    page = StoredPage(b"key", b"parent", b"tokens", b"1234")
+    staging.want([page.key])
+    assert staging.put(page) and staging.put(page) and staging.bytes == 4
+    assert staging.check(Counter([page.key])) == []
+    staging.unwant([page.key])
+    assert not staging.put(page) and staging.bytes == len(staging) == 0
 
 
 def test_nobody_waits_for_a_dead_store_after_it_was_found_dead(written):
@@ -233,3 +248,30 @@ def test_fetched_pages_are_bounded(written):
     sink = ask(engine, prompt_of(30))
     run(engine)
     assert 0 < right(prompt_of(30), sink).cached_tokens < 28
+
+
+@pytest.mark.parametrize("what", [lambda value: b"x" + value[1:], lambda value: value[:50], lambda value: None])
+def test_what_is_no_page_is_written_anew_by_whoever_computes_it_although_something_is_there(written, what):
+    good = dict(written.values)
+    spoiled = next(key for key, value in good.items() if pack_tokens(prompt_of(30)[8:12]) in value)
+
+    class Spoiled(dict):
+        def get(self, key):
+            return what(value) if (value := super().get(key)) is not None and key == spoiled else value
+
+    written.values = Spoiled(good)
+    engine = engine_on(tier_on(written))
+    for _ in range(4):  # the first transfers are small
+        serve(engine, prompt_of(30))
+        engine.manager.flush()
+        written.calls.clear()
+        work(engine)
+        if written.count("set"):
+            break
+    assert engine.far.far_stats().pages["written"] == 1
+    written.values = dict(written.values)
+    assert written.values == good
+    serve(engine, prompt_of(30))
+    engine.manager.flush()
+    work(engine)
+    assert engine.far.far_stats().pages["written"] == 1
