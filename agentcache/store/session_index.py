@@ -45,8 +45,9 @@ class SessionIndex:
         """Until when the index has, or will have, an id."""
 
     @property
-    def owing(self) -> bool:
-        return bool(self._owed)
+    def owing(self) -> int:
+        """Parts that are to be written."""
+        return len(self._owed)
 
     def note(self, name: RecordName, ttl_s: float) -> bool:
         """A record was written.  Whether the index must say so, which it need not where it knows the id for long enough."""
@@ -61,21 +62,24 @@ class SessionIndex:
             self._owed.setdefault(_key(name.owner, _part(name.id)), {})[name.id] = now + ttl_s
             return True
 
-    def write(self) -> None:
-        """
+    def write_part(self) -> None:
+        """Write one of the parts that are owed.
+
         Raises:
             StoreUnavailableError: what was not written is still owed.
         """
-        for key in list(self._owed):
-            with self._lock:
-                entries = self._owed.pop(key, {})
-            try:
-                written = self._merge(key, entries)
-            except BaseException:
-                self._owe(key, entries)
-                raise
-            if not written:
-                self._owe(key, entries)
+        with self._lock:
+            if not self._owed:
+                return
+            key = next(iter(self._owed))
+            entries = self._owed.pop(key)
+        try:
+            written = self._merge(key, entries)
+        except BaseException:
+            self._owe(key, entries)
+            raise
+        if not written:
+            self._owe(key, entries)
 
     def ids_in(self, owner: bytes, part: int) -> list[str]:
         """Ids of one of ``PARTS`` parts, each of which is a call of the store.

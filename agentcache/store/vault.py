@@ -64,7 +64,8 @@ class StoreVault:
         while self._index.owing:
             await asyncio.sleep(_GATHER_S)
             try:
-                await self._called(self._index.write)
+                for _ in range(self._index.owing):  # each has its own time
+                    await self._called(self._index.write_part)
             except VaultUnavailableError:
                 return  # with the next session that is written
 
