@@ -44,8 +44,10 @@ class Replica:
         mine = own_settings(settings, name_of(context.replica_id), context.rank.local_rank)
         self._engine = EngineReplica(mine, None if vault is None else vault.open())
         await self._engine.start()
-        # Serve may have put a log file in the place of sys.stderr.
-        print(f"replica {mine.replica} is up, process {os.getpid()}", file=sys.__stderr__, flush=True)
+        # Serve may have put a log file in the place of sys.stderr, and something of its own in that of print.
+        assert sys.__stderr__ is not None
+        sys.__stderr__.write(f"replica {mine.replica} is up, process {os.getpid()}\n")
+        sys.__stderr__.flush()
 
     async def exchange(self, asked: Asked) -> AsyncIterator[Sequence[Part]]:
         parts = self._engine.exchange(asked)
