@@ -195,6 +195,8 @@ def test_a_path_that_is_half_stored_is_finished_at_shutdown(evicted, later_s):
         node.output = True  # as in a reply that is part of the next prompt: by itself it would not be saved
     for _ in range(evicted):
         engine.manager.evict("test")
+    engine.manager.lower._backlog._has_room = lambda: False
+    serve(engine, "in their place", prompt_of(PAGES - 60 + evicted - 4, "other"))  # in the pages that were evicted
     store.clock.pass_by(later_s)
     engine.save(20)
     assert len(store.values) >= 60

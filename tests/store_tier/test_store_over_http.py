@@ -104,6 +104,7 @@ def test_a_prompt_of_one_server_is_warm_on_another_with_the_same_bits(serve, url
         assert health == {"status": "ok", "components": {"engine": {"status": "ok"}, "store": {"status": "ok"}}}
 
 
+@pytest.mark.parametrize("url", [pytest.param("folder", marks=pytest.mark.long), "valkey"], indirect=True)
 def test_two_servers_under_load_share_what_each_computed(serve, url):
     prompts = [ids(150, (url, "load", n)) for n in range(6)]
     with ExitStack() as stack:

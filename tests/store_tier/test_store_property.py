@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import MemoryStore, engine_on, tier_on, work
@@ -157,6 +158,7 @@ def test_whatever_the_store_does_each_request_is_answered_as_if_it_were_alone(se
     live(seed, 150)
 
 
+@pytest.mark.long
 def test_the_random_lives_reach_what_they_are_for():
     seen: Counter[str] = Counter()
     for seed in range(8):

@@ -8,6 +8,7 @@ from memory_store import PAGE_BYTES, ROOT, MemoryStore, tier_on
 from agentcache.cache.hashing import pack_tokens, page_key
 from agentcache.cache.tiers import StoredPage
 from agentcache.store.codec import StoreKeys
+from agentcache.store.tier_known import KnownKeys
 from agentcache.store.tier_writer import chains
 
 KEYS = StoreKeys("model", "float32", 4)
@@ -102,3 +103,15 @@ def test_nobody_waits_at_the_end_for_a_store_that_is_dead():
         tier.put(page)
     tier.close(3600)
     assert not store.values
+
+
+def test_what_was_refused_is_not_known_before_it_was_written_however_often_it_is_seen():
+    known = KnownKeys()
+    known.saw([b"good", b"bad"])
+    known.refused(b"bad")
+    known.saw([b"good", b"bad"])
+    assert b"good" in known and b"bad" not in known and known.is_bad(b"bad")
+    known.wrote([b"bad"])
+    assert b"bad" in known and not known.is_bad(b"bad")
+    known.clear()
+    assert len(known) == 0
