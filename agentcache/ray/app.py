@@ -31,8 +31,8 @@ _LAST_S = 15.0
 """What a replica gets to write what its tiers owe, when its last stream has ended."""
 _REPORTED_S = 10.0
 """How often Ray hears of requests, unless its environment says otherwise; what it averages over must be longer."""
-_HTTP = frozenset({"host", "port", "max_connections", "head_timeout_s", "body_timeout_s", "send_timeout_s"})
-"""Settings of the server's own connections; here they belong to Ray."""
+NOT_KEPT = ("max_connections", "head_timeout_s", "send_timeout_s")
+"""Settings of a server's own connections that Ray's proxies know nothing of."""
 
 
 def build_app(settings: Settings, cluster: ClusterSettings | None = None, *, name: str = "agentcache") -> Application:
@@ -90,7 +90,7 @@ def app(args: dict[str, Any]) -> Application:
     """
     names = ClusterSettings.model_fields.keys()
     given = {name.replace("-", "_"): value for name, value in args.items()}
-    if foreign := sorted(_HTTP & given.keys()):
+    if foreign := sorted({"host", "port", *NOT_KEPT} & given.keys()):
         raise SettingsError(f"{', '.join(foreign)}: connections belong to Ray's proxies here; see http_options")
     cluster = checked_cluster({name: value for name, value in given.items() if name in names and name != "ray_address"})
     fields = {name: value for name, value in given.items() if name not in names}

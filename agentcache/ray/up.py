@@ -10,14 +10,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
-import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -25,7 +22,20 @@ from rich.console import Console
 from agentcache import __version__
 from agentcache.engine.cores import compute_threads
 from agentcache.errors import AgentCacheError
-from agentcache.ray.app import ENGINE, INGRESS, build_app, checked_for_cluster, cpus, with_ray
+from agentcache.ray.app import ENGINE, INGRESS, NOT_KEPT, build_app, checked_for_cluster, with_ray
+from agentcache.ray.joining import (
+    APP,
+    QUIET,
+    cause_of,
+    check_proxies,
+    claimed,
+    connected,
+    ended_serve,
+    first_line,
+    kept_port,
+    serve_is_there,
+    start_proxy,
+)
 from agentcache.ray.settings import ClusterSettings
 from agentcache.ray.vault import NAMESPACE
 from agentcache.settings import Settings
@@ -33,22 +43,19 @@ from agentcache.startup import Progress, shown
 
 logger = logging.getLogger(__name__)
 
-APP = "agentcache"
 _LOOK_S = 0.5
-_KEEP_ALIVE_S = 75
-"""Agents think between turns; a connection that closes under them costs a retry."""
-_QUIET = {"log_level": "WARNING", "enable_access_log": False}
 _RAY_SAYS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_local_fs_capacity_threshold": "0.99",
 }
 """Unless the user says otherwise: every line of a replica is shown, nothing is told to others, what Serve has to say is in its
-log files, and a replica for which no GPU was reserved sees none."""
+log files, a replica for which no GPU was reserved sees none, and a disk that is 95% full, on which Ray writes little here, is no
+reason for a line every ten seconds."""
 _ENOUGH_S = 60.0
 """How long a cluster may have no room for a replica before that is an error; other tasks may be ending."""
-_REACH_S = 10.0
 _POOL_SHARE = 2
 """Pools of all replicas together take at most the memory divided by this, unless their size is given."""
 _MOST_POOL = 4 * 2**30
@@ -65,43 +72,51 @@ def run_up(settings: Settings, cluster: ClusterSettings) -> int:
     for name, value in _RAY_SAYS.items():  # read when Ray is imported
         os.environ.setdefault(name, value)
     with_ray()
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    here = cluster.ray_address is None
-    port = _free_port(settings)
-    settings = settings.model_copy(update={"port": port})
-    if here:
-        settings = _shared_machine(settings, cluster)
+    for name in ("ray", "ray.serve"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    _tell_what_is_not_kept(settings)
+    if cluster.ray_address is not None:
+        with connected(settings, cluster), claimed(), _Stop() as stop:
+            if serve_is_there():
+                check_proxies(settings)
+                _serve(settings, cluster, stop)
+            else:
+                with kept_port(settings) as port, ended_serve():
+                    _serve(settings.model_copy(update={"port": port}), cluster, stop)
+        return 0
+    settings = _shared_machine(settings, cluster)
+    with kept_port(settings) as port:
+        settings = settings.model_copy(update={"port": port})
         shown(lambda progress: _prepare_model(settings, progress), True)
-    application = build_app(settings, cluster, name=APP)
-    with _ray(settings, cluster), _Stop() as stop:
-        try:
-            _start_proxy(settings)
-            shown(lambda progress: _deploy(application, cluster, stop, progress), True)
-            if not stop.asked:
-                _banner(settings, cluster)
-                failure = _watch(stop)
-                if failure is not None:
-                    raise AgentCacheError(failure)
-        finally:
-            _end(settings, cluster, stop, here=here)
+        with connected(settings, cluster), _Stop() as stop:
+            _serve(settings, cluster, stop)
     return 0
+
+
+def _serve(settings: Settings, cluster: ClusterSettings, stop: _Stop) -> None:
+    """On the cluster that this process is connected to."""
+    application = build_app(settings, cluster, name=APP)
+    try:
+        start_proxy(settings)
+        shown(lambda progress: _deploy(application, cluster, stop, progress), True)
+        if not stop.asked:
+            _banner(settings, cluster)
+            failure = _watch(stop)
+            if failure is not None:
+                raise AgentCacheError(failure)
+    finally:
+        _end(settings, cluster, stop)
 
 
 # -- before Ray ---------------------------------------------------------------------------------------------------------
 
 
-def _free_port(settings: Settings) -> int:
-    """
-    Raises:
-        SettingsError: the address cannot be bound.
-    """
-    from agentcache.server.serve import bind
-
-    listener = bind(settings.host, settings.port)
-    try:
-        return int(listener.getsockname()[1])
-    finally:
-        listener.close()
+def _tell_what_is_not_kept(settings: Settings) -> None:
+    """Ray's proxy has no such limits; that they are asked for must not stay unnoticed."""
+    asked = [name for name in NOT_KEPT if getattr(settings, name) != Settings.model_fields[name].default]
+    if asked:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+        logger.warning("%s: connections belong to Ray's proxy here, which does not keep to it", flags)
 
 
 def _shared_machine(settings: Settings, cluster: ClusterSettings) -> Settings:
@@ -127,84 +142,7 @@ def _prepare_model(settings: Settings, progress: Progress | None) -> None:
     resolve_model(settings.model, settings.home, progress=progress)
 
 
-# -- Ray ----------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _ray(settings: Settings, cluster: ClusterSettings) -> Iterator[None]:
-    """
-    Raises:
-        AgentCacheError: it cannot be started or joined, or is too small.
-    """
-    import ray
-
-    if ray.is_initialized():
-        raise AgentCacheError("this process is connected to a Ray cluster already; agentcache up needs one of its own")
-    if cluster.ray_address is not None:
-        _check_reachable(cluster.ray_address)
-    common = {"log_to_driver": settings.access_log != "off", "logging_level": logging.ERROR, "namespace": NAMESPACE}
-    try:
-        if cluster.ray_address is None:
-            needed = cpus(settings, cluster) * cluster.most_replicas
-            ray.init(
-                address="local",
-                num_cpus=max(1, math.ceil(needed)),
-                include_dashboard=False,
-                object_store_memory=cluster.object_store_memory,
-                _node_ip_address="127.0.0.1",
-                **common,
-            )
-        else:
-            ray.init(address=cluster.ray_address, **common)
-    except Exception as error:
-        what = "started" if cluster.ray_address is None else f"joined at --ray-address {cluster.ray_address}"
-        raise AgentCacheError(f"Ray could not be {what}: {_first_line(error)}") from error
-    try:
-        _check_room(settings, cluster, ray.cluster_resources())
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Ray itself would go on trying for minutes.
-
-    Raises:
-        AgentCacheError: nobody answers at ``host:port``; of other addresses nothing is known.
-    """
-    host, colon, port = address.rpartition(":")
-    if "//" in host or not colon or not port.isdecimal():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
-    except OSError as error:
-        raise AgentCacheError(f"--ray-address {address}: {error.strerror or error}") from error
-
-
-def _check_room(settings: Settings, cluster: ClusterSettings, resources: dict[str, float]) -> None:
-    """
-    Raises:
-        AgentCacheError: the whole cluster could not hold the replicas, so that Ray would wait for ever.
-    """
-    wanted = {"CPU": cpus(settings, cluster), "GPU": cluster.gpus_per_replica}
-    count = cluster.least_replicas
-    for kind, each in wanted.items():
-        there = resources.get(kind, 0.0)
-        if each * count > there:
-            flag = "--cpus-per-replica" if kind == "CPU" else "--gpus-per-replica"
-            raise AgentCacheError(
-                f"{count} replicas of {each:g} {kind}s each ({flag}) need {each * count:g}, and the cluster has {there:g}"
-            )
-
-
-def _start_proxy(settings: Settings) -> None:
-    from ray import serve
-
-    serve.start(
-        proxy_location="HeadOnly",
-        http_options={"host": settings.host, "port": settings.port, "keep_alive_timeout_s": _KEEP_ALIVE_S},
-        logging_config=_QUIET,
-    )
+# -- the application ----------------------------------------------------------------------------------------------------
 
 
 def _deploy(application: Any, cluster: ClusterSettings, stop: _Stop, progress: Progress | None) -> None:
@@ -215,8 +153,11 @@ def _deploy(application: Any, cluster: ClusterSettings, stop: _Stop, progress: P
     """
     from ray import serve
 
-    target = serve.RunTarget(target=application, name=APP, route_prefix="/", logging_config=_QUIET)
-    serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+    target = serve.RunTarget(target=application, name=APP, route_prefix="/", logging_config=QUIET)
+    try:
+        serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+    except Exception as error:
+        raise AgentCacheError(f"the application could not be deployed: {cause_of(str(error))}") from error
     deadline = time.monotonic() + cluster.start_timeout_s
     without_room_since: float | None = None
     told = ""
@@ -253,14 +194,7 @@ def _without_room(app: Any) -> str | None:
 
 
 def _cause(app: Any) -> str:
-    """The last line of what went wrong, without a traceback."""
-    messages = [deployment.message or "" for deployment in app.deployments.values()] + [app.message or ""]
-    for message in messages:
-        lines = [line.strip() for line in str(message).splitlines() if line.strip()]
-        errors = [line for line in lines if "Error: " in line and not line.startswith("ray.exceptions.")]
-        if errors:
-            return errors[-1].partition("Error: ")[2]
-    return " ".join(str(messages[-1]).split()) or "Ray does not say why"
+    return cause_of(*(str(deployment.message or "") for deployment in app.deployments.values()), str(app.message or ""))
 
 
 def _watch(stop: _Stop) -> str | None:
@@ -271,7 +205,7 @@ def _watch(stop: _Stop) -> str | None:
         try:
             app = serve.status().applications.get(APP)
         except Exception as error:  # noqa: BLE001  whatever Ray fails with, it is gone
-            return f"the Ray cluster is gone: {_first_line(error)}"
+            return f"the Ray cluster is gone: {first_line(error)}"
         if app is None:
             return "the application was deleted by somebody else"
     return None
@@ -280,7 +214,7 @@ def _watch(stop: _Stop) -> str | None:
 # -- the end ------------------------------------------------------------------------------------------------------------
 
 
-def _end(settings: Settings, cluster: ClusterSettings, stop: _Stop, *, here: bool) -> None:
+def _end(settings: Settings, cluster: ClusterSettings, stop: _Stop) -> None:
     """Refuse what comes, let streams end, cut them when their time is over or the end is asked for once more."""
     import ray
     from ray import serve
@@ -290,7 +224,7 @@ def _end(settings: Settings, cluster: ClusterSettings, stop: _Stop, *, here: boo
     if stop.asked < 2:
         with suppress(Exception):
             serve.delete(APP)
-    if not here:  # what was started here ends with Ray
+    if cluster.ray_address is not None:  # what was started here ends with Ray
         with suppress(Exception):
             ray.kill(ray.get_actor(f"{APP}-sessions", namespace=NAMESPACE))
 
@@ -355,7 +289,3 @@ def _banner(settings: Settings, cluster: ClusterSettings) -> None:
         console.print(f"  [cyan]{name:<8}[/cyan]", end=" ")
         console.print(fact, markup=False)
     console.print("  [dim]Ctrl-C stops it[/dim]")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
