@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from agentcache.errors import SettingsError
 from agentcache.ray.app import app, build_app, cpus
 from agentcache.ray.exchange import Head
 from agentcache.ray.health import cluster_health
+from agentcache.ray.joining import cause_of, kept_port
 from agentcache.ray.log_lines import ReplicaLines
 from agentcache.ray.merged_metrics import merged_metrics
 from agentcache.ray.merging import merged
@@ -220,3 +222,34 @@ def test_memory_is_bounded_and_what_was_not_used_for_longest_goes():
     records.save(names[3], b"x" * 2500, 0, 60)
     assert [records.load(name) is not None for name in names] == [True, False, True, True]
     assert records.figures()["bytes"] <= 10_000
+
+
+# -- the address --------------------------------------------------------------------------------------------------------
+
+
+def test_the_port_is_kept_until_rays_proxy_binds_it_beside():
+    with kept_port(Settings(port=0)) as port:
+        with pytest.raises(SettingsError, match=f"--port {port}"), kept_port(Settings(port=port)):
+            pass
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+        with socket.socket() as proxy:
+            proxy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            proxy.bind(("127.0.0.1", port))
+            proxy.listen()
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                assert proxy.accept()[1] == client.getsockname()
+
+
+def test_what_went_wrong_is_told_without_a_traceback():
+    told = "ray.exceptions.RayTaskError(RuntimeError): x\n  File y\nRuntimeError: Failed to bind to address 'a:1'."
+    assert cause_of("", told) == "Failed to bind to address 'a:1'."
+    assert cause_of("", " something \n else ") == "something else" and cause_of("") == "Ray does not say why"
+
+
+@pytest.mark.parametrize("name", ["max_connections", "head_timeout_s", "send_timeout_s"])
+def test_limits_that_rays_proxy_does_not_keep_are_refused_where_it_is_configured_by_others(name):
+    with pytest.raises(SettingsError, match=name):
+        app({"model": "x", name: "5"})
