@@ -229,6 +229,8 @@ class CacheManager:
             self._load_tail(lease, len(found))
         lease.miss = miss
         lease.cached_tokens = min(lease.computed, total - 1)
+        if found and lease.computed == total:  # the last token is computed anew, so it is from nowhere
+            lease.tier_tokens[found[-1].tier] -= 1
         if first:
             self.events.add(Hit(lease.cached_tokens, total))
             if lease.miss is not None:

@@ -88,6 +88,7 @@ def test_a_full_hit_below_the_device_redoes_one_token():
     engine.manager.flush()
     report = right(prompt, ask(engine, prompt))
     assert report.cached_tokens == 15 and report.computed_tokens == 1 + 3
+    assert dict(report.tier_tokens) == {"host": 15}
 
 
 def test_a_prompt_prefers_whole_pages_from_below_to_a_part_of_a_page_on_the_device():

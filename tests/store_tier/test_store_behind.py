@@ -80,7 +80,7 @@ def test_no_step_copies_more_than_a_few_pages_and_in_the_end_all_are_there():
     assert not engine.step()
     work(engine)
     assert len(store.values) == 80 == engine.far.far_stats().pages["written"]
-    assert ask_other(store, prompt) == 80 * 4
+    assert ask_other(store, prompt) == 80 * 4 - 1  # the last token is computed
 
 
 def ask_other(store: MemoryStore, prompt: list[int]) -> int:
@@ -200,7 +200,7 @@ def test_a_path_that_is_half_stored_is_finished_at_shutdown(evicted, later_s):
     store.clock.pass_by(later_s)
     engine.save(20)
     assert len(store.values) >= 60
-    assert ask_other(store, prompt) == 60 * 4  # which compares each page with what computing gives
+    assert ask_other(store, prompt) == 60 * 4 - 1  # which compares each page with what computing gives
 
 
 def test_a_store_that_came_back_empty_is_filled_again_by_what_is_used_again():
