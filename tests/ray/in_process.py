@@ -113,6 +113,7 @@ class Cluster:
     ingress: Ingress
     loop: asyncio.AbstractEventLoop
     all: dict[str, EngineReplica]
+    vault: SharedVault
 
     def on_loop(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
@@ -174,7 +175,7 @@ def cluster_here(folder: Path, names: Sequence[str] = ("r1", "r2"), **fields: An
     listener = listen("127.0.0.1", 0)
     url = address_of(listener)
     with httpx.Client(base_url=url, timeout=60) as http:
-        cluster = Cluster(url, http, here, ingress, None, all_of_them)  # type: ignore[arg-type]
+        cluster = Cluster(url, http, here, ingress, None, all_of_them, vault)  # type: ignore[arg-type]
         server = uvicorn.Server(uvicorn.Config(_Whole(cluster), log_level="warning", lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

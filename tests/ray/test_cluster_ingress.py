@@ -20,6 +20,7 @@ from live import live_server
 from prometheus_client.parser import text_string_to_metric_families
 from refused import BODIES, KEYS, MAX_BODY, ORIGINS, ROUTES, answer
 
+from agentcache.ray.vault import VaultRecords
 from agentcache_sdk import Client
 
 LONG = "the cache keeps pages of keys and values and the agent sends the same long beginning again and again " * 4
@@ -298,6 +299,19 @@ def test_a_session_goes_on_elsewhere_when_its_replica_is_gone(cluster):
     told = cluster.http.get(f"/v1/sessions/{session}").json()
     assert len(told["turns"]) == 2
     assert second.json()["usage"]["prompt_tokens"] > first.json()["usage"]["total_tokens"]
+
+
+def test_a_vault_that_came_up_empty_is_filled_again_by_the_next_turn(tiny_model):
+    with cluster_here(tiny_model, ("r1", "r2")) as cluster:
+        session = cluster.http.post("/v1/sessions", json={"system": "Be brief."}).json()["id"]
+        home = cluster.replica(cluster.http.post(CHAT, json=said("one", session=session)))
+        cluster.vault.records = VaultRecords(2**24)
+        assert cluster.http.post(CHAT, json=said("two", session=session)).status_code == 200
+        eventually(lambda: cluster.vault.records.figures()["records"] == 1)
+        cluster.here.replicas.pop(home)
+        moved = cluster.http.post(CHAT, json=said("three", session=session))
+        assert moved.status_code == 200 and cluster.replica(moved) != home
+        assert len(cluster.http.get(f"/v1/sessions/{session}").json()["turns"]) == 3
 
 
 def test_a_turn_that_was_committed_by_a_replica_that_died_is_not_made_again(cluster):
