@@ -93,6 +93,20 @@ def test_a_replica_killed_under_load_costs_nobody_an_answer(cluster):
     assert victim not in cluster.http.get("/v1/cache").json()["replicas"]
 
 
+def test_a_replica_that_hangs_costs_nobody_an_answer(cluster):
+    victim = cluster.processes[sorted(cluster.http.get("/v1/cache").json()["replicas"])[0]]
+    with Load(cluster.url) as load:
+        os.kill(victim, signal.SIGSTOP)
+        try:
+            eventually(lambda: cluster.up() == 1)
+            asked = len(load.statuses)
+            eventually(lambda: len(load.statuses) > asked + 40)
+        finally:
+            os.kill(victim, signal.SIGCONT)
+        cluster.await_replicas(2)
+    assert set(load.statuses) == {200}, load.failures[:3]
+
+
 @pytest.mark.parametrize(
     "path, body",
     [

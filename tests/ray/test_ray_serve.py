@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from live import live_server
 from prometheus_client.parser import text_string_to_metric_families
 from real_ray import RunningCluster, eventually, up
+from refused import BODIES, ROUTES, Asked, answer
 
 from agentcache_sdk import Client
 
@@ -118,6 +120,19 @@ def test_refusals_are_those_of_a_server(cluster):
     assert bad.headers.get_list("x-request-id") == bad.headers.get_list("request-id") == ["mine"]
     lost = cluster.http.get("/replicas/r9/v1/cache")
     assert lost.status_code == 404 and lost.json()["error"]["code"] == "no_replica"
+
+
+def test_refusals_are_those_of_a_server_behind_rays_proxy_too(cluster, tiny_model):
+    fields = {"api_keys": ("client",), "admin_keys": ("boss",), "num_pages": 64, "access_log": "off"}
+    with live_server(tiny_model, model_names=("tiny",), **fields) as alone:
+        alone.http.headers["authorization"] = cluster.http.headers["authorization"]
+        for asked in filter(reaches_us, (*BODIES, *ROUTES)):
+            assert answer(cluster.http, asked) == answer(alone.http, asked), asked
+
+
+def reaches_us(asked: Asked) -> bool:
+    """Ray's proxy has routes of its own, and opinions on ids."""
+    return not asked.path.startswith("/-/") and asked.headers.get("x-request-id", "mine") == "mine"
 
 
 def test_access_lines_say_whose_they_are(cluster):
