@@ -89,7 +89,24 @@ def test_a_client_too_many_is_a_line(lines):
             with socket.create_connection(("127.0.0.1", server.port), timeout=10) as second:
                 second.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 assert second.makefile("rb").read().startswith(b"HTTP/1.1 503 ")
-        assert " other - 503 " in lines(2)[1]
+        assert " other - 503 " in lines(1)[0]
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_health_and_metrics_are_lines_only_where_they_fail(lines, style):
+    settings = Settings(model="stub", access_log=style, api_keys=(KEY,), admin_keys=("sk-admin",))
+    with live_engine(StubEngine(), settings) as server:
+        for _ in range(3):
+            assert server.http.get("/health").status_code == 200
+            assert server.http.get("/metrics", headers={"authorization": "Bearer sk-admin"}).status_code == 200
+        assert server.http.put("/health").status_code == 405
+        assert server.http.get("/metrics", headers={"authorization": "Bearer no"}).status_code == 401
+        assert server.http.get("/health/of/it").status_code == 404
+        told = lines(3)
+        figures = server.http.get("/metrics", headers={"authorization": "Bearer sk-admin"}).text
+    assert ["/health" in told[0], "/metrics" in told[1], "/health/of/it" in told[2]] == [True] * 3
+    assert [status in line for status, line in zip(("405", "401", "404"), told, strict=True)] == [True] * 3
+    assert 'agentcache_http_requests_total{method="GET",route="/health",status="200"} 3.0' in figures
 
 
 def one(lines: Any) -> dict[str, Any]:

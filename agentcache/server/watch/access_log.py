@@ -25,6 +25,8 @@ _QUEUED = 10_000
 """Lines that wait to be written."""
 _LAST_LINES_S = 1.0
 """How long the last of them may take when the server stops."""
+_PROBES = frozenset({"/health", "/metrics"})
+"""Routes that are asked every few seconds by machines, whose lines would bury all others."""
 _PLAIN = re.compile(r"[A-Za-z0-9._:/\[\]{}-]+")
 """Words that stand in a line of text as they are; others are quoted."""
 _IN_PATHS = "/:@!$&'()*+,;=~"
@@ -34,7 +36,7 @@ class AccessLog:
     """A reader of exchanges.
 
     A line of text is ``time method path status seconds bytes`` and then ``name=value``, of which those without a value are
-    left out; a line of JSON is an object with the same names.
+    left out; a line of JSON is an object with the same names.  Probes that were answered well are no lines.
 
     Args:
         style: how a line is written.
@@ -44,7 +46,7 @@ class AccessLog:
         self._write = _text if style == "text" else _json
 
     def note(self, exchange: Exchange) -> None:
-        if access_logger.isEnabledFor(logging.INFO):
+        if access_logger.isEnabledFor(logging.INFO) and not _is_dull(exchange):
             access_logger.info("%s", self._write(_fields(exchange)))
 
 
@@ -111,6 +113,10 @@ def _descriptor(stream: TextIO | None) -> int:
         return 2 if stream is None else stream.fileno()
     except (OSError, ValueError):
         return 2
+
+
+def _is_dull(exchange: Exchange) -> bool:
+    return exchange.route in _PROBES and 200 <= exchange.status < 300
 
 
 def _fields(exchange: Exchange) -> dict[str, Any]:
