@@ -13,7 +13,7 @@
     restart = true                                        # after it died; otherwise that is only told
     stop-within-s = 20                                    # from SIGTERM to SIGKILL
     env = { OMP_NUM_THREADS = "1" }
-    hint = "pip install agentcache"                       # told where there is no such program
+    hint = "`make setup` installs it"                     # told where there is no such program
 
 Words in braces are replaced: variables of the file (``--set NAME=VALUE`` changes one), and those of ``built_in``.
 """
