@@ -191,7 +191,8 @@ def _serve(options: argparse.Namespace) -> int:
                 from agentcache.server.serve import bind
             listener = bind(settings.host, settings.port)  # first: a model can take minutes to load
             try:
-                engine = shown(lambda progress: build_engine(settings, progress=progress), True)
+                what = f"loading {settings.model}"
+                engine = shown(lambda progress: build_engine(settings, progress=progress), True, what)
             except BaseException:
                 listener.close()
                 raise

@@ -55,12 +55,13 @@ def calm_openmp() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def shown(work: Callable[[Progress | None], T], progress: Progress | bool | None) -> T:
+def shown(work: Callable[[Progress | None], T], progress: Progress | bool | None, what: str | None = None) -> T:
     """What ``work`` returns; what it reports meanwhile goes where ``progress`` says.
 
     Args:
         progress: a function, or ``True``: to standard error, as a status line in a terminal and a line each where there is
             none; ``False``: nowhere; ``None``: to a terminal only.
+        what: is done, said at once wherever anything is said on standard error: work may report nothing for a long time.
     """
     if callable(progress):
         return work(progress)
@@ -68,6 +69,8 @@ def shown(work: Callable[[Progress | None], T], progress: Progress | bool | None
     if progress is False or (progress is None and not console.is_terminal):
         return work(None)
     if not console.is_terminal:
+        if what is not None:
+            console.print(what, markup=False, highlight=False)
         return work(lambda text: console.print(text, markup=False, highlight=False))
-    with console.status("loading") as status:
+    with console.status("loading" if what is None else escape(what)) as status:
         return work(lambda text: status.update(escape(text)))

@@ -167,6 +167,14 @@ def print_banner(engine: AsyncEngine, settings: Settings, address: str) -> None:
         "device": info.device,
         "keys": _keys(settings),
     }
+    if settings.replica is not None:
+        facts["replica"] = settings.replica
+    if settings.store is not None:
+        from agentcache.store.opening import shown
+
+        facts["store"] = shown(settings.store)
+    if settings.kv_events is not None:
+        facts["events"] = settings.kv_events
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]agentcache[/bold] {__version__}")
     for name, fact in facts.items():

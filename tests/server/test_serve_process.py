@@ -20,6 +20,7 @@ from stub_engine import StubEngine
 
 from agentcache.errors import SettingsError
 from agentcache.server.app import run_server
+from agentcache.server.serve import print_banner
 from agentcache.settings import Settings
 
 
@@ -84,6 +85,20 @@ def test_neither_a_step_that_hangs_nor_a_second_signal_spoils_the_end(tiny, sign
             assert process.wait(timeout=10) == 0
             assert time.monotonic() - began < 10
             assert "Traceback" not in process.stderr.read()
+
+
+def test_the_banner_names_what_is_shared_with_other_servers_where_there_is_such(capsys):
+    url = "rediss://me:hush@127.0.0.1:6390/0?ca=/secret"
+    settings = Settings(model="stub", replica="r0", store=url, kv_events="tcp://*:5557")
+    print_banner(StubEngine(), settings, "http://127.0.0.1:1")
+    facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (facts["replica"], facts["store"], facts["events"]) == (
+        "r0",
+        "rediss://***@127.0.0.1:6390/0",
+        "tcp://*:5557",
+    )
+    print_banner(StubEngine(), Settings(model="stub"), "http://127.0.0.1:1")
+    assert not {"replica", "store", "events"} & {line.split()[0] for line in capsys.readouterr().out.splitlines()}
 
 
 def test_an_address_that_is_taken_or_unknown_is_a_sentence_that_names_it():
