@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentcache.chat.replies.pieces import ReplyMessage
-from agentcache.replica_ids import tagged
 from agentcache.server.bodies import ChatBody
 from agentcache.server.context import Context
 from agentcache.server.conversations import begun, converse
@@ -34,7 +33,7 @@ def chat_job(
     want = wanted(body, body.tools)
     home = context.desk.home(key, body.cache_salt)
     prompt = converse(context, body, home.root)
-    job_id = tagged(new_id(), context.settings.replica)
+    job_id = new_id(context.settings.replica)
     reading, params = context.planner.plan(want, params, prompt.transcript.text, job_id, home.root)
     reading = replace(reading, arguments=arguments)
     read: Read = reading.read

@@ -11,6 +11,7 @@ from uuid import uuid4
 from agentcache.cache.tokens import Bookmark
 from agentcache.engine.bounds import Bounds, check_request
 from agentcache.errors import RequestError
+from agentcache.replica_ids import tagged
 from agentcache.request import Output, Request, SamplingParams, Standing
 from agentcache.server.context import Context
 from agentcache.server.generation import Delta, Generation
@@ -43,8 +44,12 @@ class Ending(Protocol):
         """The answer is over, finished or not.  Idempotent."""
 
 
-def new_id() -> str:
-    return uuid4().hex
+def new_id(replica: str | None) -> str:
+    """
+    Args:
+        replica: this server's name among others, which the id ends with.
+    """
+    return tagged(uuid4().hex, replica)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Job:
         owner: whose it is (``Home.owner``).
         bookmark: of the session that it is a turn of.
         reading: how its replies are read.
+        id: of its answer, without the prefix that its kind has.
         created: Unix seconds.
         asked: what each prompt was made of.
         salt: the ``cache_salt`` of the namespace.
@@ -66,9 +72,9 @@ class Job:
     root: bytes
     owner: bytes
     ending: Ending
+    id: str
     bookmark: Bookmark | None = None
     reading: Reading = PLAIN
-    id: str = field(default_factory=new_id)
     created: float = field(default_factory=time.time)
     asked: Sequence[Asked] = ()
     salt: str | None = None

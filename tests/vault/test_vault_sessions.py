@@ -15,6 +15,12 @@ def test_ids_say_which_server_made_them(pair):
     session = first.create(prompt=[1, 2, 3])
     assert re.fullmatch(r"sess_[0-9a-f]{24}-r0", session) and replica_of(session) == "r0"
     assert replica_of(second.fork(session)) == "r1"
+    assert replica_of(first.turn(session, [1])["id"].removeprefix("cmpl-")) == "r0"
+    assert replica_of(second.turn(session, [2])["id"].removeprefix("cmpl-")) == "r1"
+    talk = second.say(first.create(system="Be brief."), "One?")
+    assert replica_of(talk["id"].removeprefix("chatcmpl-")) == "r1"
+    raw = first.call("POST", "/v1/completions", {"model": talk["model"], "prompt": [1, 2], "max_tokens": 1})
+    assert replica_of(raw["id"].removeprefix("cmpl-")) == "r0"
     response = second.call("POST", "/v1/responses", {"input": "hello", "max_output_tokens": 4})
     assert replica_of(response["id"]) == "r1"
     again = {"input": "more", "previous_response_id": response["id"], "max_output_tokens": 4}

@@ -16,7 +16,7 @@ from agentcache.server.errors import bad_field
 from agentcache.server.gate.auth import api_key
 from agentcache.server.gate.json_body import parse_object, read_body
 from agentcache.server.generation import Delta
-from agentcache.server.job import Job, Prompt
+from agentcache.server.job import Job, Prompt, new_id
 from agentcache.server.misses import Asked
 from agentcache.server.openai.choices import ChoiceWriter
 from agentcache.server.openai.logprobs import CompletionLogprobs, joined
@@ -112,7 +112,8 @@ def completions_router(context: Context) -> APIRouter:
         asked = [Asked(Text(Transcript(array("I", prompt.token_ids)))) for prompt in prompts]
         owner = context.desk.home(key, None).owner
         ending = PromptEnding(context, space, asked)
-        return Job(body, prompts, params, space.root, owner, ending, asked=asked, salt=body.cache_salt)
+        job_id = new_id(context.settings.replica)
+        return Job(body, prompts, params, space.root, owner, ending, id=job_id, asked=asked, salt=body.cache_salt)
 
     def writer(job: Job) -> CompletionWriter:
         echo = isinstance(job.body, CompletionBody) and bool(job.body.echo)

@@ -133,7 +133,7 @@ async def _answer_turn(
     turn.turn_id = body.turn_id
     session = turn.session
     try:
-        job_id = new_id()
+        job_id = new_id(context.settings.replica)
         question = await run_in_threadpool(steps.ask, turn, params, job_id)
         ending = TurnEnding(context, key, turn, question.asked, job_id)
         home = session.home
