@@ -14,12 +14,12 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 from rich.console import Console
-from rich.table import Table
 
 SYSTEM = """You are a careful software engineer who works in a checkout of a repository. You read before you write, you run the
 tests before you say that something works, and you say plainly when you do not know. You get a task, or the result of the tool
@@ -47,8 +47,21 @@ RESULTS = (
 )
 
 
+COLUMNS = {
+    "agent": ">5",
+    "turn": ">4",
+    " replica": "<8",
+    "prompt": ">7",
+    "cached": ">7",
+    "computed": ">9",
+    "seconds": ">7",
+}
+"""Of the table, and how each is aligned.  Where pages were found comes last: two tiers still fit into 80 characters."""
+_NO_ROUTE = (404, 405)
+
+
 class TurnFailedError(Exception):
-    """A turn that was not answered; the message has the status and what was said."""
+    """A turn that was not answered; the message has the address, and what was said there."""
 
 
 @dataclass
@@ -85,17 +98,46 @@ class Client:
         return answer.headers.get("x-agentcache-replica", "one"), reply["agentcache"]
 
     def open(self, url: str, agent: Agent) -> None:
-        """Give the agent a session."""
-        made = _ask(self.http, f"{url}/v1/sessions", {"messages": agent.messages}, {})
+        """Give the agent a session.
+
+        Raises:
+            TurnFailedError: it was refused, or nobody is there.
+        """
+        made = _ask(self.http, f"{url}/v1/sessions", {"messages": agent.messages}, {}, accepted=_NO_ROUTE)
+        if made.status_code in _NO_ROUTE:
+            raise TurnFailedError(
+                f"no sessions are made at {url}, such as by a gateway: name a server behind it, "
+                "such as --sessions-at http://127.0.0.1:8101"
+            )
         agent.session, agent.messages = made.json()["id"], []
 
 
-def _ask(http: httpx.Client, url: str, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+def first_model(http: httpx.Client, url: str) -> str:
+    """The first model that is served.
+
+    Raises:
+        TurnFailedError: nobody is there, or it is no such server.
+    """
+    answer = _ask(http, f"{url}/v1/models", None, {})
     try:
-        answer = http.post(url, json=body, headers=headers)
-    except httpx.HTTPError as error:
-        raise TurnFailedError(f"{url}: {type(error).__name__}: {error}") from error
-    if not answer.is_success:
+        return str(answer.json()["data"][0]["id"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise TurnFailedError(f"{url}/v1/models: got {answer.text[:300]!r}, expected a list of models") from error
+
+
+def _ask(
+    http: httpx.Client, url: str, body: dict[str, Any] | None, headers: dict[str, str], accepted: tuple[int, ...] = ()
+) -> httpx.Response:
+    """
+    Args:
+        body: ``None``: it is a GET.
+        accepted: statuses that are no failures.
+    """
+    try:
+        answer = http.request("GET" if body is None else "POST", url, json=body, headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise TurnFailedError(f"{url}: {error or type(error).__name__}") from error
+    if not answer.is_success and answer.status_code not in accepted:
         raise TurnFailedError(f"{url}: {answer.status_code}: {answer.text[:300]}")
     return answer
 
@@ -109,7 +151,7 @@ def run(client: Client, options: argparse.Namespace, console: Console) -> None:
     if options.sessions:
         for agent in agents:
             client.open(options.sessions_at or options.url[0], agent)
-    table = Table("agent", "turn", "answered by", *_figures(), title="turns, in the order in which they were sent")
+    _print(console, "┃", (*COLUMNS, " found in"))
     totals: Counter[str] = Counter()
     for turn in range(options.turns):
         for agent in agents:
@@ -120,20 +162,21 @@ def run(client: Client, options: argparse.Namespace, console: Console) -> None:
                 replica, report = client.turn(url, agent, f"{text} (agent {agent.number}, turn {turn})")
             seconds = time.perf_counter() - began
             totals += Counter({name: report[name] for name in ("prompt_tokens", "cached_tokens")})
-            table.add_row(str(agent.number), str(turn), replica, *_cells(report, seconds))
-    console.print(table)
+            _print(console, "│", (str(agent.number), str(turn), f" {replica}", *_cells(report, seconds)))
     share = totals["cached_tokens"] / totals["prompt_tokens"]
     console.print(f"{share:.1%} of {totals['prompt_tokens']:,} prompt tokens were cached", highlight=False)
 
 
-def _figures() -> tuple[str, ...]:
-    return ("prompt", "cached", "found in", "computed", "seconds")
+def _print(console: Console, bar: str, cells: Sequence[str]) -> None:
+    """One line of the table, as soon as it is known."""
+    padded = (f"{cell:{align}}" for cell, align in zip(cells, (*COLUMNS.values(), ""), strict=True))
+    console.print(bar + bar.join(padded), markup=False, highlight=False, soft_wrap=True)
 
 
 def _cells(report: dict[str, Any], seconds: float) -> tuple[str, ...]:
     found = ", ".join(f"{name} {tokens:,}" for name, tokens in report["tiers"].items() if tokens)
-    figures = (f"{report[name]:,}" for name in ("prompt_tokens", "cached_tokens"))
-    return (*figures, found or "-", f"{report['computed_tokens']:,}", f"{seconds:.2f}")
+    figures = (f"{report[name]:,}" for name in ("prompt_tokens", "cached_tokens", "computed_tokens"))
+    return (*figures, f"{seconds:.2f}", f" {found or '-'}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -154,9 +197,9 @@ def main(argv: list[str] | None = None) -> int:
     console = Console()
     try:
         with httpx.Client(timeout=600, headers=headers) as http:
-            model = options.model or http.get(f"{options.url[0]}/v1/models").raise_for_status().json()["data"][0]["id"]
+            model = options.model or first_model(http, options.url[0])
             run(Client(http, model, options.max_tokens), options, console)
-    except (TurnFailedError, httpx.HTTPError) as error:
+    except TurnFailedError as error:
         Console(stderr=True, markup=False, highlight=False).print(f"error: {error}", soft_wrap=True)
         return 1
     return 0
