@@ -93,19 +93,21 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="agentcache", description="An agent-oriented prefix-caching runtime for serving language models."
+        prog="agentcache",
+        description="An agent-oriented prefix-caching runtime for serving language models.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"agentcache {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_serve(commands)
     _add_up(commands)
-    chat = commands.add_parser("chat", help="talk to a running server in the terminal")
+    chat = commands.add_parser("chat", help="talk to a running server in the terminal", allow_abbrev=False)
     chat.add_argument("--base-url", default="http://127.0.0.1:8100", help="the server (default: %(default)s)")
     chat.add_argument("--api-key", help="key of the server")
     chat.add_argument("--system", help="system prompt")
     chat.add_argument("--max-tokens", type=int, default=512, help="longest reply (default: %(default)s)")
     chat.set_defaults(run=_chat)
-    models = commands.add_parser("models", help="list what --model can name on this machine")
+    models = commands.add_parser("models", help="list what --model can name on this machine", allow_abbrev=False)
     models.add_argument("--home", type=Path, help="folder of converted models")
     models.set_defaults(run=_models)
     commands.add_parser("lint", help="find what breaks the shared prefix (agentcache lint --help)", add_help=False)
@@ -117,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_serve(commands: Any) -> None:
     """One flag a settings field: the settings object is where names, types and help texts are written down."""
-    serve = commands.add_parser("serve", help="serve a model over HTTP")
+    serve = commands.add_parser("serve", help="serve a model over HTTP", allow_abbrev=False)
     _add_settings(serve)
     serve.set_defaults(run=_serve)
 
@@ -218,10 +220,11 @@ def _made_to_stay() -> Iterator[None]:
 
 def _add_up(commands: Any) -> None:
     """What ``serve`` can be told, and what there is to say of several."""
-    up = commands.add_parser("up", help="serve a model on several replicas, on Ray")
+    up = commands.add_parser("up", help="serve a model on several replicas, on Ray", allow_abbrev=False)
     group = up.add_argument_group("replicas")
     for name, field in ClusterSettings.model_fields.items():
         _add_flag(group, name, field)
+    up.add_argument("--replica", help=argparse.SUPPRESS)  # is refused in better words than argparse has
     _add_settings(up, without=("replica",))
     up.set_defaults(run=_up)
 

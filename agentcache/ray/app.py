@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentcache.engine.cores import compute_threads
 from agentcache.errors import SettingsError
+from agentcache.ray.places import check_ports
 from agentcache.ray.settings import ClusterSettings, checked_cluster
 from agentcache.ray.vault import VaultPlace
 from agentcache.settings import REPEATED, Settings, checked_settings
@@ -111,6 +112,7 @@ def checked_for_cluster(settings: Settings, cluster: ClusterSettings) -> None:
         raise SettingsError(
             f"--replica {settings.replica}: replicas of a cluster get their names from it; leave it out"
         )
+    check_ports(settings, cluster.most_replicas)
 
 
 def with_ray() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from agentcache.routing.profile import ModelProfile
 
 
+logger = logging.getLogger(__name__)
+
+
 class Replica:
     """One engine.  Ray calls ``__init__`` when it begins, ``__del__`` when its last request has ended.
 
@@ -44,10 +48,7 @@ class Replica:
         mine = own_settings(settings, name_of(context.replica_id), context.rank.local_rank)
         self._engine = EngineReplica(mine, None if vault is None else vault.open())
         await self._engine.start()
-        # Serve may have put a log file in the place of sys.stderr, and something of its own in that of print.
-        assert sys.__stderr__ is not None
-        sys.__stderr__.write(f"replica {mine.replica} is up, process {os.getpid()}\n")
-        sys.__stderr__.flush()
+        _tell(f"replica {mine.replica} is up, process {os.getpid()}")
 
     async def exchange(self, asked: Asked) -> AsyncIterator[Sequence[Part]]:
         parts = self._engine.exchange(asked)
@@ -83,7 +84,8 @@ class Front:
 
     def __init__(self, engines: DeploymentHandle, settings: Settings, cluster: ClusterSettings) -> None:
         _one_thread_a_text()
-        self._app = Ingress(HandleReplicas(engines), settings, cluster)
+        first = serve.get_replica_context().rank.rank == 0  # of several that see the same, one tells it
+        self._app = Ingress(HandleReplicas(engines), settings, cluster, _tell if first else logger.info)
 
     def close(self) -> int:
         return self._app.close()
@@ -93,6 +95,14 @@ class Front:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return WithoutId(self._app)
+
+
+def _tell(line: str) -> None:
+    """On standard error, which Ray brings to whoever started the cluster."""
+    # Serve may have put a log file in the place of sys.stderr, and something of its own in that of print.
+    assert sys.__stderr__ is not None
+    sys.__stderr__.write(f"{line}\n")
+    sys.__stderr__.flush()
 
 
 def _one_thread_a_text() -> None:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
@@ -28,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from agentcache.ray.bodies import InTime
-from agentcache.ray.cut import CutStream, replica_lost
+from agentcache.ray.cut import replica_lost
 from agentcache.ray.exchange import AnswerCutError, Head, Sent, sent_from
 from agentcache.ray.health import cluster_health
 from agentcache.ray.merging import merged
@@ -36,7 +35,8 @@ from agentcache.ray.own_answers import OwnAnswers
 from agentcache.ray.parts import NoReplicaError, Part, ReplicaLostError, Taken, Trailer, Whole
 from agentcache.ray.replicas import Replicas
 from agentcache.ray.settings import ClusterSettings
-from agentcache.ray.steering import UNREAD, Steering, Trip
+from agentcache.ray.steering import NEWS_S, UNREAD, Steering, Trip
+from agentcache.ray.visits import Answer, Visit
 from agentcache.replica_ids import NAME
 from agentcache.routing.requests import Kind, ReadRequest
 from agentcache.routing.router import RoutingPolicy
@@ -59,9 +59,16 @@ class Ingress:
 
     Args:
         settings: of every replica.
+        tell: is given lines for whoever started it.
     """
 
-    def __init__(self, replicas: Replicas, settings: Settings, cluster: ClusterSettings) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        settings: Settings,
+        cluster: ClusterSettings,
+        tell: Callable[[str], None] = logger.warning,
+    ) -> None:
         self._replicas = replicas
         self._settings = settings
         self._cluster = cluster
@@ -69,7 +76,8 @@ class Ingress:
         self._own = OwnAnswers(settings)
         self._visits: set[Visit] = set()
         self._closing = False
-        self.steering = Steering(replicas, RoutingPolicy(page_size=settings.page_size))
+        self._tell = tell
+        self.steering = Steering(replicas, RoutingPolicy(page_size=settings.page_size), self._gone)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -87,6 +95,16 @@ class Ingress:
         await receive()
         watching.cancel()
         await send({"type": "lifespan.shutdown.complete"})
+
+    def _gone(self, replica: str, dead: bool) -> None:
+        if self._closing:
+            return
+        if dead:
+            self._tell(f"replica {replica} is gone; another one is started")
+        elif self._cluster.scales:
+            self._tell(f"replica {replica} is gone, or hangs")  # what was scaled away is not started again
+        else:
+            self._tell(f"replica {replica} is gone, or hangs; another one is started unless it comes back")
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -181,9 +199,9 @@ class Ingress:
         avoid: list[str] = []
         while True:
             trip = Trip(self.steering.router, sent, read.key, avoid, only)
-            answer = visit.answer = _Answer(sent, send)
+            answer = visit.answer = Answer(sent, send)
             try:
-                await self._carry(trip, answer)
+                await self._carry(trip, answer, may_leave=only is None and len(avoid) + 1 < ATTEMPTS)
             except ReplicaLostError as lost:
                 logger.warning("replica %s was lost under %s %s: %s", lost.replica, sent.method, sent.path, lost)
                 if lost.replica is not None:
@@ -201,11 +219,17 @@ class Ingress:
                 await answer.cut(internal_error())
             return
 
-    async def _carry(self, trip: Trip, answer: _Answer) -> None:
+    async def _carry(self, trip: Trip, answer: Answer, *, may_leave: bool) -> None:
+        """
+        Args:
+            may_leave: whether a replica that hangs may be left for another one, as long as nothing was told.
+        """
         batches = self._replicas.ask(trip.call)
         try:
             first = await self._first(trip, batches)
             await self._take(trip, answer, first)
+            while may_leave and not answer.begun:
+                await self._take(trip, answer, await self._next(trip, batches))
             async for batch in batches:
                 await self._take(trip, answer, batch)
         finally:
@@ -225,7 +249,23 @@ class Ingress:
                 raise ReplicaLostError("it hangs", trip.chosen) from None
             raise NoReplicaError("no replica had room in time") from None
 
-    async def _take(self, trip: Trip, answer: _Answer, batch: Sequence[Part]) -> None:
+    async def _next(self, trip: Trip, batches: AsyncIterator[Sequence[Part]]) -> Sequence[Part]:
+        """
+        Raises:
+            ReplicaLostError: the one that has it hangs, and there is another one.
+        """
+        asking = asyncio.ensure_future(batches.__anext__())
+        try:
+            while not (await asyncio.wait([asking], timeout=NEWS_S))[0]:
+                if trip.replica is not None and self.steering.hangs(trip.replica) and self.steering.known:
+                    raise ReplicaLostError("it hangs", trip.replica)
+            return asking.result()
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait([asking])
+
+    async def _take(self, trip: Trip, answer: Answer, batch: Sequence[Part]) -> None:
         pieces: list[bytes] = []
         head: Head | None = None
         last = False
@@ -255,94 +295,7 @@ class Ingress:
         query = dict(parse_qsl(sent.target.partition(b"?")[2].decode("latin-1")))
         whole: Whole = await asyncio.to_thread(merged, path, query, answers)
         body = b"" if sent.method == "HEAD" else whole.body
-        await _Answer(sent, send).tell(whole.head, body, last=True)
-
-
-class _Answer:
-    """What the client is told."""
-
-    def __init__(self, sent: Sent, send: Send) -> None:
-        self.begun = False
-        self._path = sent.path
-        self._send = send
-        self._stream: CutStream | None = None
-
-    async def tell(self, head: Head | None, body: bytes, *, last: bool) -> None:
-        if head is not None:
-            self._stream = CutStream(self._path, head)
-            self.begun = True
-            await self._send({"type": "http.response.start", "status": head.status, "headers": list(head.headers)})
-        if self._stream is not None:
-            self._stream.note(body)
-        await self._send({"type": "http.response.body", "body": body, "more_body": not last})
-
-    async def cut(self, error: ApiError) -> None:
-        """
-        Raises:
-            AnswerCutError: the answer has no words for it; the connection must be cut.
-        """
-        if self._stream is None or not self._stream.streams:
-            raise AnswerCutError(error.message)
-        await self._send({"type": "http.response.body", "body": self._stream.ending(error), "more_body": False})
-
-
-class Visit:
-    """One client's request while it is answered.  The block that it is around ends at once when the client has gone, or ``cut``
-    is called; all of the body must have been received before it.
-
-    Attributes:
-        answer: what the client is told, once it is told anything.
-        was_cut: the block was ended by ``cut``.
-    """
-
-    def __init__(self, receive: Receive) -> None:
-        self.answer: _Answer | None = None
-        self.was_cut = False
-        self._gone = False
-        self._receive = receive
-        self._task: asyncio.Task[Any] | None = None
-        self._watcher: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._watcher = asyncio.ensure_future(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._gone = True
-        self._cancel()
-
-    def cut(self) -> None:
-        if self._task is not None and not self._gone:
-            self.was_cut = True
-            self._cancel()
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        task, self._task = self._task, None
-        assert task is not None
-        assert self._watcher is not None
-        self._watcher.cancel()
-        if kind is None or not issubclass(kind, asyncio.CancelledError) or not (self._gone or self.was_cut):
-            self.was_cut = False
-            return False
-        if hasattr(task, "uncancel"):  # since Python 3.11
-            task.uncancel()
-        return True
-
-    async def end(self, error: ApiError) -> None:
-        """
-        Raises:
-            ApiError: nothing was told yet.
-            AnswerCutError: see ``_Answer.cut``.
-        """
-        if self.answer is None or not self.answer.begun:
-            raise error
-        await self.answer.cut(error)
+        await Answer(sent, send).tell(whole.head, body, last=True)
 
 
 def _path(scope: Scope) -> str:

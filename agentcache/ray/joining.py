@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,14 +49,15 @@ def connected(settings: Settings, cluster: ClusterSettings) -> Iterator[None]:
     try:
         if address is None:
             needed = cpus(settings, cluster) * cluster.most_replicas
-            ray.init(
-                address="local",
-                num_cpus=max(1, math.ceil(needed)),
-                include_dashboard=False,
-                object_store_memory=cluster.object_store_memory,
-                _node_ip_address="127.0.0.1",
-                **common,
-            )
+            with ended_by_us_alone():
+                ray.init(
+                    address="local",
+                    num_cpus=max(1, math.ceil(needed)),
+                    include_dashboard=False,
+                    object_store_memory=cluster.object_store_memory,
+                    _node_ip_address="127.0.0.1",
+                    **common,
+                )
         else:
             ray.init(address=address, **common)
     except Exception as error:
@@ -66,6 +68,20 @@ def connected(settings: Settings, cluster: ClusterSettings) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def ended_by_us_alone() -> Iterator[None]:
+    """Processes that are started meanwhile never see SIGTERM, as Ray lets none of them see SIGINT.
+
+    Who ends a service often tells all of its processes at once.  Streams could not end then: Ray would be gone before us.  At
+    our own end Ray's processes are killed, and whether or not we come to that, they end with us.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _check_reachable(address: str) -> None:

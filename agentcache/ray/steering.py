@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from agentcache.ray.exchange import Sent
@@ -36,12 +36,18 @@ class Steering:
     Attributes:
         router: ranks replicas.
         known: what each replica that answered lately said of itself.
+
+    Args:
+        gone: is told of each replica that was known and is no more, and whether it is certain that it died.
     """
 
-    def __init__(self, replicas: Replicas, policy: RoutingPolicy) -> None:
+    def __init__(
+        self, replicas: Replicas, policy: RoutingPolicy, gone: Callable[[str, bool], None] | None = None
+    ) -> None:
         self.router = PrefixRouter(policy=policy)
         self.known: dict[str, News] = {}
         self._replicas = replicas
+        self._gone = gone
         self._reader: RequestReader | None = None
         self._looking: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
@@ -64,7 +70,7 @@ class Steering:
         cursors = {name: cursor for name in self.known if (cursor := self.router.table.cursor(name)) is not None}
         told = {news.replica: news for news in await self._replicas.news(cursors)}
         for name in self.known.keys() - told.keys():
-            self.router.lost(name)  # Ray may list for a long time whoever hangs
+            self._forget(name, dead=False)  # Ray may list for a long time whoever hangs
         self.known = told
         for name, news in told.items():
             self.router.join(name)  # also one that drained, and is healthy again
@@ -127,7 +133,11 @@ class Steering:
 
     def lost(self, replica: str) -> None:
         """It was just found dead."""
-        self.known.pop(replica, None)
+        self._forget(replica, dead=True)
+
+    def _forget(self, replica: str, *, dead: bool) -> None:
+        if self.known.pop(replica, None) is not None and self._gone is not None:
+            self._gone(replica, dead)
         self.router.lost(replica)
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    check settings, port, model ─► Ray: start one here, or join ─► Serve: proxy on host:port ─► replicas load ─► banner
+    check settings, port, store, model ─► Ray: start one here, or join ─► Serve: proxy on host:port ─► replicas load ─► banner
                                                                                                        │ Ctrl-C, SIGTERM
     what was started here ends ◄── application deleted ◄── streams end, or are cut after drain_timeout_s ◄┘ (again: cut now)
 """
@@ -21,7 +21,9 @@ from rich.console import Console
 
 from agentcache import __version__
 from agentcache.engine.cores import compute_threads
+from agentcache.engine.outside import Outside
 from agentcache.errors import AgentCacheError
+from agentcache.kv_events.opening import open_events
 from agentcache.ray.app import ENGINE, INGRESS, NOT_KEPT, build_app, checked_for_cluster, with_ray
 from agentcache.ray.joining import (
     APP,
@@ -36,6 +38,7 @@ from agentcache.ray.joining import (
     serve_is_there,
     start_proxy,
 )
+from agentcache.ray.places import own_settings
 from agentcache.ray.settings import ClusterSettings
 from agentcache.ray.vault import NAMESPACE
 from agentcache.settings import Settings
@@ -88,6 +91,7 @@ def run_up(settings: Settings, cluster: ClusterSettings) -> int:
     settings = _shared_machine(settings, cluster)
     with kept_port(settings) as port:
         settings = settings.model_copy(update={"port": port})
+        _check_outside(settings, cluster)
         shown(lambda progress: _prepare_model(settings, progress), True)
         with connected(settings, cluster), _Stop() as stop:
             _serve(settings, cluster, stop)
@@ -130,6 +134,21 @@ def _shared_machine(settings: Settings, cluster: ClusterSettings) -> Settings:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         changes["kv_memory"] = min(memory // _POOL_SHARE // most, _MOST_POOL)
     return settings.model_copy(update=changes)
+
+
+def _check_outside(settings: Settings, cluster: ClusterSettings) -> None:
+    """What the replicas of this machine will work with is opened once as they will; that takes no time, and Ray does.
+
+    Raises:
+        SettingsError: the store or an endpoint of events cannot be reached, and must be.
+    """
+    Outside.open(settings).close()
+    for rank in range(1, cluster.least_replicas):
+        mine = own_settings(settings, "", rank)
+        if (mine.kv_events, mine.kv_events_replay) == (settings.kv_events, settings.kv_events_replay):
+            break  # it is connected to, and answered
+        if (events := open_events(mine)) is not None:
+            events.close(0)
 
 
 def _prepare_model(settings: Settings, progress: Progress | None) -> None:
@@ -234,7 +253,9 @@ def _drain(ingresses: Any, drain_s: float, stop: _Stop) -> None:
     began = time.monotonic()
     left = sum(ingresses.broadcast("close").results(timeout_s=10))
     if left:
-        logger.warning("%d requests are being answered; Ctrl-C again cuts them", left)
+        logger.warning(
+            "%s being answered; Ctrl-C again cuts them", "1 request is" if left == 1 else f"{left} requests are"
+        )
     while left and time.monotonic() - began < drain_s and stop.asked < 2:
         time.sleep(_LOOK_S)
         left = sum(ingresses.broadcast("close").results(timeout_s=10))

@@ -61,11 +61,13 @@ class ReplicasHere:
     Attributes:
         dying: replicas that die under their next request, and behind how many batches of its answer; ``ALL``: the answer is
             whole, and nobody hears of it.
+        hanging: replicas that take requests and say nothing more.
         asked: requests that each replica took.
     """
 
     replicas: dict[str, EngineReplica] = field(default_factory=dict)
     dying: dict[str, Any] = field(default_factory=dict)
+    hanging: set[str] = field(default_factory=set)
     asked: dict[str, list[Sent]] = field(default_factory=dict)
 
     async def ask(self, call: Call) -> AsyncIterator[Sequence[Part]]:
@@ -73,6 +75,10 @@ class ReplicasHere:
             await asyncio.sleep(0.01)  # as Ray's router waits
         name = call.choose(list(self.replicas))[0][0]
         self.asked.setdefault(name, []).append(call.sent)
+        if name in self.hanging:
+            yield [Taken(name)]
+            while name in self.hanging:
+                await asyncio.sleep(0.01)
         parts = self.replicas[name].exchange(sent_over(call))
         told = 0
         try:
@@ -97,7 +103,8 @@ class ReplicasHere:
         return [sent_over(await replica.whole(sent_over(sent))) for replica in list(self.replicas.values())]
 
     async def news(self, cursors: Mapping[str, Any]) -> list[News]:
-        return [sent_over(await replica.news(sent_over(cursors))) for replica in list(self.replicas.values())]
+        speaking = [replica for name, replica in self.replicas.items() if name not in self.hanging]
+        return [sent_over(await replica.news(sent_over(cursors))) for replica in speaking]
 
     async def profile(self) -> ModelProfile:
         for replica in self.replicas.values():
@@ -114,6 +121,7 @@ class Cluster:
     loop: asyncio.AbstractEventLoop
     all: dict[str, EngineReplica]
     vault: SharedVault
+    lines: list[str]
 
     def on_loop(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
@@ -123,8 +131,9 @@ class Cluster:
         return int(self.url.rsplit(":", 1)[1])
 
     def revive(self) -> None:
-        """All replicas are there, and none is dying."""
+        """All replicas are there, and none is dying or hangs."""
         self.here.dying.clear()
+        self.here.hanging.clear()
         self.here.replicas.update(self.all)
 
     def know(self) -> None:
@@ -171,11 +180,12 @@ def cluster_here(folder: Path, names: Sequence[str] = ("r1", "r2"), **fields: An
     vault = SharedVault()
     all_of_them = {name: EngineReplica(settings.model_copy(update={"replica": name}), vault) for name in names}
     here = ReplicasHere(dict(all_of_them))
-    ingress = Ingress(here, settings, ClusterSettings(**mine))
+    lines: list[str] = []
+    ingress = Ingress(here, settings, ClusterSettings(**mine), lines.append)
     listener = listen("127.0.0.1", 0)
     url = address_of(listener)
     with httpx.Client(base_url=url, timeout=60) as http:
-        cluster = Cluster(url, http, here, ingress, None, all_of_them, vault)  # type: ignore[arg-type]
+        cluster = Cluster(url, http, here, ingress, None, all_of_them, vault, lines)  # type: ignore[arg-type]
         server = uvicorn.Server(uvicorn.Config(_Whole(cluster), log_level="warning", lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -84,8 +84,12 @@ def command(*arguments: str) -> list[str]:
 
 
 @contextmanager
-def up(folder: Path, log: Path, *flags: str) -> Iterator[RunningCluster]:
-    """Replicas of ``folder`` on a free port; at the end it is told to end, and nothing of it may be left."""
+def up(folder: Path, log: Path, *flags: str, own_session: bool = False) -> Iterator[RunningCluster]:
+    """Replicas of ``folder`` on a free port; at the end it is told to end, and nothing of it may be left.
+
+    Args:
+        own_session: as of a terminal or a service; signals to its process group reach nothing else.
+    """
     settings = (
         "--model",
         str(folder),
@@ -101,7 +105,12 @@ def up(folder: Path, log: Path, *flags: str) -> Iterator[RunningCluster]:
     small = ("--object-store-memory", "84MB", "--enable-test-hooks", "--port", "0")
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command("up", *settings, *small, *flags), stdout=out, stderr=out, env=environment(), cwd=log.parent
+            command("up", *settings, *small, *flags),
+            stdout=out,
+            stderr=out,
+            env=environment(),
+            cwd=log.parent,
+            start_new_session=own_session,
         )
     try:
         url = _address(process, log)

@@ -95,7 +95,7 @@ def test_a_replica_killed_under_load_costs_nobody_an_answer(cluster):
 
 def test_a_replica_that_hangs_costs_nobody_an_answer(cluster):
     victim = cluster.processes[sorted(cluster.http.get("/v1/cache").json()["replicas"])[0]]
-    with Load(cluster.url) as load:  # all of these may be with the one that hangs, and wait for it
+    with Load(cluster.url) as load:
         os.kill(victim, signal.SIGSTOP)
         try:
             eventually(lambda: cluster.up() == 1)
@@ -232,6 +232,22 @@ def test_a_long_stream_ends_before_the_cluster_does(tiny_model, tmp_path):
         assert rest[-1] == "data: [DONE]" and '"finish_reason":"length"' in rest[-2]
         assert cluster.process.wait(60) == 0
     assert list((tmp_path / "pages" / "replica-0").rglob("*.page")) or any((tmp_path / "pages" / "replica-0").iterdir())
+
+
+@pytest.mark.parametrize("how", ["SIGTERM to all processes", "Ctrl-C in a terminal"])
+def test_a_stream_ends_also_when_all_processes_are_told_to_end(tiny_model, tmp_path, how):
+    with up(tiny_model, tmp_path / "up.log", "--replicas", "1", own_session=True) as cluster:
+        with cluster.http.stream("POST", CHAT, json=said(LONG, max_tokens=1500, stream=True)) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            if how == "Ctrl-C in a terminal":
+                os.killpg(cluster.process.pid, signal.SIGINT)
+            else:
+                for process in [*cluster.children.values(), cluster.process]:
+                    process.send_signal(signal.SIGTERM)
+            rest = [line for line in lines if line]
+        assert rest[-1] == "data: [DONE]" and '"finish_reason":"length"' in rest[-2]
+        assert cluster.process.wait(60) == 0
 
 
 @pytest.mark.parametrize("how", ["time", "again"])
