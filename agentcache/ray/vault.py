@@ -34,12 +34,12 @@ class VaultRecords:
         self._records: OrderedDict[RecordName, _Record] = OrderedDict()
         self._bytes = 0
 
-    def load(self, name: RecordName, known: int = 0) -> Kept | None:
+    def load(self, name: RecordName) -> Kept | None:
         record = self._living(name)
         if record is None:
             return None
         self._records.move_to_end(name)
-        return Kept(record.version, b"" if record.version == known else record.content)
+        return Kept(record.version, record.content)
 
     def save(self, name: RecordName, content: bytes, expected: int, ttl_s: float) -> bool:
         record = self._living(name)
@@ -103,8 +103,8 @@ class ActorVault:
     def lasting(self) -> bool:
         return False
 
-    async def load(self, name: RecordName, known: int = 0) -> Kept | None:
-        kept: Kept | None = await self._told(self._actor.load, name, known)
+    async def load(self, name: RecordName) -> Kept | None:
+        kept: Kept | None = await self._told(self._actor.load, name)
         return kept
 
     async def save(self, name: RecordName, record: bytes, expected: int, ttl_s: float) -> bool:

@@ -39,8 +39,8 @@ class SharedVault:
     def __init__(self) -> None:
         self.records = VaultRecords(2**24)
 
-    async def load(self, name: RecordName, known: int = 0) -> Kept | None:
-        return self.records.load(name, known)
+    async def load(self, name: RecordName) -> Kept | None:
+        return self.records.load(name)
 
     async def save(self, name: RecordName, record: bytes, expected: int, ttl_s: float) -> bool:
         return self.records.save(name, record, expected, ttl_s)
