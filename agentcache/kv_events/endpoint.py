@@ -105,7 +105,8 @@ def _check_tcp(flag: str, given: str, rest: str, *, binds: bool) -> None:
     parts = _TCP.fullmatch(rest)
     if parts is None or (parts["port"] != "*" and not 1 <= int(parts["port"]) <= 65535):
         raise SettingsError(
-            f"{flag}: got {given!r}, expected tcp://HOST:PORT with a port from 1 to 65535, or * for both"
+            f"{flag}: got {given!r}, expected tcp://HOST:PORT with a port from 1 to 65535 (* picks a free one), such as "
+            "tcp://*:5557 to listen on every address of this machine"
         )
     if not binds and "*" in rest:
         raise SettingsError(f"{flag}: got {given!r}, but * is no address that can be connected to")

@@ -218,6 +218,7 @@ def _binds(made: zmq.Socket[bytes], address: str) -> bool:
         ("tcp://", "expected an address that begins with one of"),
         ("tcp://host", "expected tcp://HOST:PORT with a port from 1 to 65535"),
         ("tcp://host:99999", "port from 1 to 65535"),
+        ("tcp://*", "(* picks a free one), such as tcp://*:5557 to listen on every address"),
         ("tcp://ho st:1", "expected tcp://HOST:PORT"),
         (">tcp://*:5557", "no address that can be connected to"),
         ("tcp://no-such-interface.invalid:*", "--kv-events tcp://no-such-interface.invalid:*: "),
