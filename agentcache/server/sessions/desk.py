@@ -94,4 +94,4 @@ class SessionDesk:
             try:
                 await self.keeper.tend()
             except Exception:  # it must go on: nothing else writes what is owed
-                logger.exception("what is owed to the session vault could not be written")
+                logger.exception("what is owed to the store that keeps sessions could not be written")

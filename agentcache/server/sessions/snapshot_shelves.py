@@ -83,7 +83,7 @@ class VaultShelf:
         except RecordDivergedError as error:
             raise SnapshotDivergedError(str(error)) from error
         except DamagedRecordError as error:
-            logger.warning("snapshot %s: its record in the vault is no use: %s", name, error)
+            logger.warning("snapshot %s: its record in the store is no use: %s", name, error)
             raise SnapshotFailedError(f"from_snapshot: {name!r} is damaged or of another format") from error
 
 

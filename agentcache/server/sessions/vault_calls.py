@@ -53,19 +53,21 @@ class VaultCalls:
 
     async def _asked_now(self, call: Callable[[], Awaitable[T]]) -> T:
         if self._clock() < self._rests_until:
-            raise VaultUnavailableError("the session vault did not answer a moment ago")
+            raise VaultUnavailableError("the store that keeps sessions did not answer a moment ago")
         try:
             answer = await call()
         except VaultUnavailableError as error:
             self._counts["unavailable"] += 1
             self._rests_until = self._clock() + _REST_S
             if not self._silent:
-                logger.warning("the session vault does not answer, sessions that are here go on without it: %s", error)
+                logger.warning(
+                    "the store that keeps sessions does not answer, sessions that are here go on without it: %s", error
+                )
             self._silent = True
             raise VaultUnavailableError(
-                "the session vault does not answer"
+                "the store that keeps sessions does not answer"
             ) from error  # where it is is nobody's business
         if self._silent:
-            logger.warning("the session vault answers again")
+            logger.warning("the store that keeps sessions answers again")
         self._silent = False
         return answer

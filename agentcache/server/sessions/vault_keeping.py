@@ -135,7 +135,7 @@ class VaultKeeper:
         theirs = kept is not None and not same and digest_of(kept.record) not in session.copy.tried
         if kept is not None and theirs and not await self._spoiled(client, session, kept):
             if session.copy.owed:
-                logger.warning("session %s: another server went on while the vault was out of reach", name.id)
+                logger.warning("session %s: another server went on while the store was out of reach", name.id)
                 self._counts["parted"] += 1
             return await self._take_over(client, name, session, kept)
         if not same or session.copy.owed:
@@ -191,7 +191,7 @@ class VaultKeeper:
             found = await asyncio.to_thread(self._records.session, name, kept, client.home)
         except DamagedRecordError as error:
             self._counts["damaged"] += 1
-            logger.warning("session %s: its record in the vault is no use: %s", name.id, error)
+            logger.warning("session %s: its record in the store is no use: %s", name.id, error)
             return None
         if found is not None:
             found.copy.version, found.copy.digest = kept.version, digest_of(kept.record)
