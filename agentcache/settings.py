@@ -33,7 +33,8 @@ SIZES = ("kv_memory", "max_body", "disk_size")
 """Settings in bytes, which may be given with a unit."""
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9.\-\[\]:]+(?<!/)")
-_STORES = ("redis", "rediss", "unix", "file")
+STORE_URL = "a URL such as redis://host:6379/0, rediss://…, unix://…, file:///folder"
+_STORES = ("redis", "rediss", "valkey", "valkeys", "unix", "file")
 _DEFAULT_CONFIG = Path("agentcache.toml")
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _WRITTEN = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1))
@@ -228,7 +229,7 @@ class Settings(BaseModel):
         scheme, separator, rest = (value or "").partition("://")
         if value is not None and (scheme not in _STORES or not separator or not rest):
             shown = re.sub(r"//.*@", "//***@", value)
-            raise ValueError(f"got {shown!r}, expected a URL that begins with {', '.join(_STORES)} and ://")
+            raise ValueError(f"got {shown!r}, expected {STORE_URL}")
         return value
 
     @field_validator("kv_events")

@@ -63,11 +63,14 @@ class PageStore(Protocol):
         """
         ...
 
-    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> None:
+    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> set[bytes]:
         """Keep values, each whole or not at all.  Which of them the store forgets, and when, is its own affair.
 
         It forgets what was not used for long, so the beginning of a chain is given last.  A store that is full and forgets
         nothing takes nothing (counted ``full``); that is no error.
+
+        Returns:
+            Keys of the values that it took.
         """
         ...
 

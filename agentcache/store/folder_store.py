@@ -52,7 +52,11 @@ class FolderStore:
         Raises:
             OSError: it cannot be made.
         """
-        self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError:
+            self._counts.add("failed")
+            raise
 
     def ping(self, timeout_s: float) -> None:
         with self._told(), self._files.written((b"ping",)) as path:
@@ -106,16 +110,20 @@ class FolderStore:
         self._counts.add("late", len(keys) - len(values))
         return values + [None] * (len(keys) - len(values))
 
-    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> None:
+    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> set[bytes]:
         deadline = Deadline(timeout_s)
+        taken: set[bytes] = set()
         with self._told():
             for done, item in enumerate(items):
                 if deadline.passed:
                     self._counts.add("late", len(items) - done)
                     raise StoreUnavailableError(f"{done} of {len(items)} pages were written within {timeout_s:g} s")
-                self._set(item, deadline)
+                if self._set(item, deadline):
+                    taken.add(item.key)
+        return taken
 
-    def _set(self, item: StoreItem, deadline: Deadline) -> None:
+    def _set(self, item: StoreItem, deadline: Deadline) -> bool:
+        """Whether there was room for it."""
         target = self._path(item.key)
         try:
             with self._files.written((item.value,)) as path:
@@ -130,9 +138,10 @@ class FolderStore:
             self._counts.add("full")
             self._sweeper.full()
             self._sweeper.wrote(0, deadline)
-            return
+            return False
         self._counts.add("written")
         self._sweeper.wrote(len(item.value), deadline)
+        return True
 
     def _path(self, key: bytes) -> Path:
         name = file_name(key)

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from agentcache.errors import SettingsError
-from agentcache.settings import parse_size
+from agentcache.settings import STORE_URL, parse_size
 from agentcache.store.base import PageStore, StoreUnavailableError
 from agentcache.store.folder_store import DEFAULT_CAPACITY, FolderStore
 
@@ -58,16 +58,16 @@ def store_at(url: str) -> PageStore:
     """
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018  raises where it is no number
     except ValueError:
-        raise _malformed(url, "a URL such as redis://127.0.0.1:6379/0 or file:///mnt/pages") from None
+        raise _malformed(url, STORE_URL) from None
     if parts.scheme == "file":
         return _folder_store(url, parts)
-    if parts.scheme in {"redis", "rediss", "unix"}:
+    if parts.scheme in {"redis", "rediss", "valkey", "valkeys", "unix"}:
+        _check_port(url, parts)
         return _redis_store(url, parts)
     if parts.scheme == "mooncake":
         raise SettingsError(f"--store {shown(url)}: Mooncake is not supported yet; redis, rediss, unix and file are")
-    raise _malformed(url, "a URL that begins with redis://, rediss://, unix:// or file://")
+    raise _malformed(url, STORE_URL)
 
 
 def shown(url: str) -> str:
@@ -80,6 +80,19 @@ def shown(url: str) -> str:
     if not re.fullmatch(r"(([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?)?(/.*)?", place):
         place = "***"
     return f"{scheme}://{'***@' if at else ''}{place}"
+
+
+def _check_port(url: str, parts: SplitResult) -> None:
+    """What stands where the port should be is never told: it may be a password whose @ is missing, or is not percent-encoded."""
+    try:
+        parts.port  # noqa: B018  raises where it is no such number
+    except ValueError:
+        host = parts.netloc.partition(":")[0]
+        told = f"{parts.scheme}://{host}:***" if "@" not in url and re.fullmatch(r"[\w.-]+", host) else shown(url)
+        raise SettingsError(
+            f"--store: got {told}, expected a port that is a number from 1 to 65535, such as {parts.scheme}://host:6379/0; "
+            "special characters of a password are percent-encoded"
+        ) from None
 
 
 def _malformed(url: str, expected: str) -> SettingsError:

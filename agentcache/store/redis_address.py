@@ -77,13 +77,13 @@ def _db(path: str, parameters: Mapping[str, str]) -> int:
 
 def _tls(scheme: str, parameters: Mapping[str, str]) -> Mapping[str, str] | None:
     tls = {name: value for name, value in parameters.items() if name in _TLS}
-    if scheme == "rediss":
+    if scheme in {"rediss", "valkeys"}:
         reqs = tls.get("ssl_cert_reqs", "required")
         if reqs not in {"none", "optional", "required"}:
             raise ValueError(f"ssl_cert_reqs: got {reqs!r}, expected none, optional or required")
         return tls
     if tls:
-        raise ValueError(f"got {', '.join(tls)} without TLS: expected rediss://")
+        raise ValueError(f"got {', '.join(tls)} without TLS: expected rediss:// or valkeys://")
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,9 @@ _READ = 2**20
 
 _LARGE = 2**14
 """Bytes from which on a value is not worth copying."""
+
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
+"""What OpenSSL makes of a server that speaks in clear."""
 
 
 class Call(threading.local):
@@ -114,6 +118,10 @@ class _Tcp(redis.Connection):
         return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
 
 
+class NoTlsError(redis.ConnectionError):
+    """A server took the connection, and no TLS came of it."""
+
+
 class _Tls(redis.SSLConnection):
     def __init__(self, call: Call, **options: Any) -> None:
         self._call = call
@@ -122,6 +130,17 @@ class _Tls(redis.SSLConnection):
     def _connect(self) -> Any:
         self.socket_timeout = self.socket_connect_timeout = self._call.left()
         return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
+
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
+        sock.settimeout(self._call.left())
+        try:
+            return super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
+        except TimeoutError:
+            raise NoTlsError("no answer") from None
+        except ssl.SSLError as error:
+            if error.reason not in _NOT_TLS:
+                raise
+            raise NoTlsError("an answer that is no TLS") from None
 
 
 class _Unix(redis.UnixDomainSocketConnection):

@@ -22,7 +22,7 @@ from agentcache.store.base import Record, StoreItem, StoreUnavailableError
 from agentcache.store.calls import Counts, Deadline
 from agentcache.store.records import MAGIC, VERSION_ENDS, pack_record, unpack_record, version_head
 from agentcache.store.redis_address import RedisAddress
-from agentcache.store.redis_link import Call, connected
+from agentcache.store.redis_link import Call, NoTlsError, connected
 
 logger = logging.getLogger(__name__)
 
@@ -151,22 +151,25 @@ class RedisStore:
         self._counts.add("late", len(named) - len(values))
         return values + [None] * (len(named) - len(values))
 
-    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> None:
+    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> set[bytes]:
         done = 0
+        taken: set[bytes] = set()
         try:
             with self._within(timeout_s):
                 while done < len(items):
                     if time.monotonic() < self._full_until:
                         self._counts.add("full", len(items) - done)
-                        return
+                        break
                     batch = _batch(items, done)
-                    self._set(batch)
+                    taken |= self._set(batch)
                     done += len(batch)
         except StoreUnavailableError:
             self._counts.add("late", len(items) - done)
             raise
+        return taken
 
-    def _set(self, items: Sequence[StoreItem]) -> None:
+    def _set(self, items: Sequence[StoreItem]) -> set[bytes]:
+        """Keys of those that there was room for."""
         pipeline = self._client.pipeline(transaction=False)
         for item in items:
             pipeline.set(self._key(item.key), item.value, ex=self._address.ttl_s)
@@ -185,6 +188,7 @@ class RedisStore:
         for reply in refused:
             if not isinstance(reply, redis.exceptions.OutOfMemoryError):
                 raise reply
+        return {item.key for item, reply in zip(items, replies, strict=True) if not isinstance(reply, Exception)}
 
     def _key(self, key: bytes) -> bytes:
         return self._address.prefix + key
@@ -235,6 +239,9 @@ class RedisStore:
 
     def _said(self, error: Exception, timeout_s: float) -> str:
         """What is wrong, after the server's name."""
+        if isinstance(error, NoTlsError):
+            expected = "expected redis:// or valkey:// for a port without TLS"
+            return f"took the connection and did not answer in TLS within {timeout_s:g} s; {expected}"
         if isinstance(error, redis.TimeoutError | TimeoutError):
             return f"did not answer within {timeout_s:g} s"
         if isinstance(error, redis.AuthenticationError):

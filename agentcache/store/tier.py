@@ -156,7 +156,10 @@ class StoreTier:
 
     def stats(self) -> TierStats:
         written, read = self._writer.pages, self._fetcher.counts
-        counts = {"read": read.pages, **{name: written[name] for name in ("written", "there", "dropped", "failed")}}
+        counts = {
+            "read": read.pages,
+            **{name: written[name] for name in ("written", "there", "full", "dropped", "failed")},
+        }
         counts["rejected"] = read.rejected.total()
         staging = self._staging
         return TierStats(self.name, len(staging), staging.bytes, staging.capacity, "bytes", counts)
@@ -173,7 +176,7 @@ class StoreTier:
 
     @property
     def epoch(self) -> int:
-        return self._link.circuit.recoveries + int(self._clock() // BELIEVED_S)
+        return self._link.circuit.recoveries + self._writer.refills + int(self._clock() // BELIEVED_S)
 
     @property
     def most_pages(self) -> int:
@@ -191,7 +194,7 @@ class StoreTier:
 
     def far_stats(self) -> FarStats:
         read, written = self._fetcher.counts, self._writer
-        how = ("written", "dropped", "failed")
+        how = ("written", "full", "dropped", "failed")
         return FarStats(
             fetches=dict(read.fetches),
             pages={"read": read.pages, **{name: written.pages[name] for name in how}},

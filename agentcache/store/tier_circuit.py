@@ -17,6 +17,10 @@ _LONGEST_PAUSE_S = 5.0
 class Circuit:
     """Closed while the store answers, open after it failed repeatedly.  Safe to use from any thread.
 
+    Args:
+        name: of the store, for the log.
+        was_told: the log says already that the store does not answer: whoever opened it said so.
+
     ::
 
         closed ──2 failures in a row, or a failed ping──► open: nothing is asked but pings, after 0.25 s, then twice as long,
@@ -24,8 +28,9 @@ class Circuit:
            └──────────────── something succeeds ◄───────────┘
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, was_told: bool = False) -> None:
         self._name = name
+        self._was_told = was_told
         self._lock = threading.Lock()
         self._failures = 0
         self._pause_s = _FIRST_PAUSE_S
@@ -55,7 +60,7 @@ class Circuit:
                 self.recoveries += 1
             self._failures, self._trouble, self._pause_s = 0, None, _FIRST_PAUSE_S
         if was is not None:
-            logger.info("%s answers again", self._name)
+            logger.warning("%s answers again", self._name)
 
     def failed(self, why: str, *, at_once: bool = False) -> None:
         """
@@ -69,7 +74,9 @@ class Circuit:
                 self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
             elif at_once or self._failures >= _LIMIT:
                 self._trouble = why
-                logger.warning("%s is not used until it answers again: %s", self._name, why)
+                if not self._was_told:
+                    logger.warning("%s is not used until it answers again: %s", self._name, why)
+                self._was_told = False
 
 
 def _nobody() -> None:

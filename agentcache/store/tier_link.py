@@ -33,7 +33,7 @@ class StoreLink:
     def __init__(self, store: PageStore, gate: FetchGate, clock: Callable[[], float] = time.monotonic) -> None:
         self.store = store
         self.gate = gate
-        self.circuit = Circuit(store.name)
+        self.circuit = Circuit(store.name, was_told=store.stats().counts.get("failed", 0) > 0)
         self.used_at = -math.inf
         """When it answered last."""
         self.clock = clock
@@ -81,13 +81,14 @@ class StoreLink:
             self.gate.transferred(size, seconds)
         return values
 
-    def set(self, items: Sequence[StoreItem], timeout_s: float) -> None:
+    def set(self, items: Sequence[StoreItem], timeout_s: float) -> set[bytes]:
         """See ``PageStore.batch_set``.
 
         Raises:
             LateError, StoreUnavailableError
         """
-        self._timed(lambda: self.store.batch_set(items, timeout_s), timeout_s)
+        taken, _ = self._timed(lambda: self.store.batch_set(items, timeout_s), timeout_s)
+        return taken
 
     def _timed(self, call: Callable[[], T], timeout_s: float, *, at_once: bool = False) -> tuple[T, float]:
         """What ``call`` returns, and the seconds that it took."""

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agentcache.cache.tiers import StoredPage
 from agentcache.store.base import StoreItem, StoreUnavailableError
@@ -43,8 +43,11 @@ class StoreWriter:
         """That wait or are being written."""
         self.pages: Counter[str] = Counter()
         self.sizes: Counter[str] = Counter()
-        """``written``, ``there`` (another server had written them), ``dropped`` (it fell behind) and ``failed``, in pages and
-        in bytes."""
+        """``written``, ``there`` (another server had written them), ``full`` (the store had no room for them), ``dropped`` (it
+        fell behind) and ``failed``, in pages and in bytes."""
+        self.refills = 0
+        """How often the store took pages again after it had been full."""
+        self._was_full = False
         self._link = link
         self._names = names
         self._known = known
@@ -97,22 +100,28 @@ class StoreWriter:
             self._writing = {page.key: page for page in batch}
         if not batch:
             return False
-        new, how = batch, "failed"
+        became: Mapping[str, Sequence[StoredPage]] = {"failed": batch}
         try:
-            new = self._write(batch)
+            became = self._write(batch)
         except StoreUnavailableError as error:
             logger.debug("%d pages were not written: %s", len(batch), error)
         except Exception:
             logger.exception("%d pages were not written to %s", len(batch), self._link.store.name)
         else:
-            how = "written"
-            self._known.wrote(self._writing)
-        keys = {page.key for page in new}
+            self._note(became)
         with self._lock:
-            self._leave(new, how)
-            self._leave([page for page in batch if page.key not in keys], "there")
+            for how, pages in became.items():
+                self._leave(pages, how)
             self._writing = {}
         return True
+
+    def _note(self, became: Mapping[str, Sequence[StoredPage]]) -> None:
+        self._known.wrote(page.key for how in ("written", "there") for page in became[how])
+        if became["full"]:
+            self._was_full = True
+        elif became["written"] and self._was_full:
+            self._was_full = False
+            self.refills += 1
 
     def _next_batch(self) -> list[StoredPage]:
         batch: list[StoredPage] = []
@@ -126,8 +135,8 @@ class StoreWriter:
             batch.append(page)
         return batch
 
-    def _write(self, batch: Sequence[StoredPage]) -> list[StoredPage]:
-        """Those that had to be written; another server may have written the others.
+    def _write(self, batch: Sequence[StoredPage]) -> dict[str, list[StoredPage]]:
+        """What became of each, as in ``pages``.
 
         Raises:
             StoreUnavailableError
@@ -136,12 +145,17 @@ class StoreWriter:
         for chain in chains(batch):
             there = self._link.exists([self._names.keys.key(page.key) for page in chain], _WRITE_S)
             new += reversed([page for at, page in enumerate(chain) if at >= there or self._known.is_bad(page.key)])
-        if new:
-            items = [
-                StoreItem(self._names.keys.key(page.key), pack_page(page, self._names.fingerprint)) for page in new
-            ]
-            self._link.set(items, _WRITE_S)
-        return new
+        items = [StoreItem(self._names.keys.key(page.key), pack_page(page, self._names.fingerprint)) for page in new]
+        taken = self._link.set(items, _WRITE_S) if items else set()
+        keys = {page.key for page in new}
+        became: dict[str, list[StoredPage]] = {
+            "written": [],
+            "full": [],
+            "there": [page for page in batch if page.key not in keys],
+        }
+        for page, item in zip(new, items, strict=True):
+            became["written" if item.key in taken else "full"].append(page)
+        return became
 
     def empty_by(self, deadline: float, most_bytes: int = 0) -> bool:
         """Wait until no more than ``most_bytes`` are owed; whether that was before ``deadline`` (``time.monotonic``)."""

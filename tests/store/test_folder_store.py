@@ -283,7 +283,7 @@ def test_a_disk_with_less_room_than_the_capacity_makes_room(
     with monkeypatch.context() as patched:
         patched.setattr("agentcache.store.folder_files.os.write", refuse)
         for _ in range(3):
-            store.batch_set([StoreItem(b"more", b"v" * PAGE)], T)
+            assert store.batch_set([StoreItem(b"more", b"v" * PAGE)], T) == set()
     assert store.stats().counts["full"] == 3
     assert held_bytes(folder) < 0.95 * held
 

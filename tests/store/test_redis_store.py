@@ -214,8 +214,10 @@ def test_a_full_server_takes_nothing_and_still_gives(own: Valkey, caplog: pytest
         store = open_store(own.url, T)
     assert "maxmemory-policy noeviction: when it is full it takes no new pages" in caplog.text
     items = [StoreItem(b"%d" % each, bytes(2**20)) for each in range(60)]
-    store.batch_set(items, T)
+    taken = store.batch_set(items, T)
     counts = store.stats().counts
+    assert taken == {item.key for item, value in zip(items, store.batch_get([item.key for item in items], T)) if value}
+    assert len(taken) == counts["written"]
     assert 0 < counts["written"] < 60
     assert counts["written"] + counts["full"] == 60
     assert store.batch_exists([item.key for item in items], T) == counts["written"]

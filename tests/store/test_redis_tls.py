@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def port(valkey: Valkey, certificate: tuple[Path, Path]) -> Iterator[int]:
 
 
 def test_a_store_is_used_through_tls(valkey: Valkey, port: int, certificate: tuple[Path, Path]) -> None:
-    store = open_store(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate[0]}", T)
+    store = open_store(f"valkeys://127.0.0.1:{port}/0?ssl_ca_certs={certificate[0]}", T)
     value = bytes(range(256)) * 4000
     items = [StoreItem(b"tls/%d" % each, value) for each in range(8)]
     store.batch_set(items, T)
@@ -115,5 +116,23 @@ def test_a_file_of_certificates_that_is_not_there_is_said(port: int) -> None:
 
 def test_a_server_that_never_shakes_hands_is_given_up(valkey: Valkey) -> None:
     store = store_at(f"rediss://127.0.0.1:{valkey.port}/0")
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(
+        StoreUnavailableError, match=r"did not answer in TLS within 0.3 s; expected redis:// or valkey://"
+    ):
         store.ping(0.3)
+
+
+def test_a_server_that_answers_in_clear_is_told_from_one_with_a_bad_certificate() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(2**16)
+                connection.sendall(b"-ERR unknown command\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(StoreUnavailableError, match=r"did not answer in TLS .* for a port without TLS"):
+            store_at(f"rediss://127.0.0.1:{listening.getsockname()[1]}/0").ping(T)
+        thread.join()

@@ -64,7 +64,7 @@ def test_the_prefix_that_is_held_ends_at_the_first_gap(store: PageStore) -> None
 
 
 def test_nothing_asked_is_nothing_done(store: PageStore) -> None:
-    store.batch_set([], T)
+    assert store.batch_set([], T) == set()
     assert store.batch_get([], T) == []
 
 
@@ -76,7 +76,7 @@ def test_random_batches_do_as_a_dictionary_does(store: PageStore, calls: list[tu
     for verb, arguments in calls:
         if verb == "set":
             items = [StoreItem(scope + name, value) for name, value in arguments]
-            store.batch_set(items, T)
+            assert store.batch_set(items, T) == {item.key for item in items}
             model.update(items)
             continue
         keys = [scope + name for name in arguments]

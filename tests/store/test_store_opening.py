@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 from pathlib import Path
 
 import pytest
 from valkey_server import Valkey, free_port
 
 from agentcache.errors import SettingsError
+from agentcache.settings import Settings
 from agentcache.store.base import StoreUnavailableError
 from agentcache.store.folder_store import DEFAULT_CAPACITY, FolderStore
 from agentcache.store.opening import open_store, store_at
@@ -18,10 +20,12 @@ from agentcache.store.opening import open_store, store_at
 @pytest.mark.parametrize(
     "url, said",
     [
-        ("redis://h:port/0", "got redis://***, expected a URL such as redis://127.0.0.1:6379/0"),
-        ("redis://:s3cret/0", "got redis://***, expected a URL"),
-        ("redis://u:s3/cret@h:1/0", "got redis://***@h:1/0, expected a URL"),
-        ("redis://u:s3?cret@h:1/0", "expected a URL"),
+        ("redis://127.0.0.1:abc/0", "got redis://127.0.0.1:***, expected a port that is a number from 1 to 65535"),
+        ("valkeys://h:65536", "got valkeys://h:***, expected a port"),
+        ("redis://:s3cret/0", "got redis://***, expected a port"),
+        ("redis://u:s3/cret@h:1/0", "got redis://***@h:1/0, expected a port"),
+        ("redis://u:s3?cret@h:1/0", "expected a port"),
+        ("redis://[::1", "expected a URL such as redis://host:6379/0"),
         ("redis://u:s3cret@h:1/x", "redis://***@h:1/x: got the database 'x', expected a number"),
         ("redis://u:s3cret@h:1/0?db=1", "got the database twice"),
         ("redis://u:s3cret@h:1?db=-1", "got the database '-1'"),
@@ -30,7 +34,7 @@ from agentcache.store.opening import open_store, store_at
         ("redis://h?db=1&db=2", "got a parameter twice"),
         ("redis://h?ttl=soon", "ttl: got 'soon', expected a time such as 7d"),
         ("redis://h?ttl=0s", "ttl: got '0s'"),
-        ("redis://h?ssl_cert_reqs=none", "got ssl_cert_reqs without TLS: expected rediss://"),
+        ("valkey://h?ssl_cert_reqs=none", "got ssl_cert_reqs without TLS: expected rediss:// or valkeys://"),
         ("rediss://h?ssl_cert_reqs=maybe", "ssl_cert_reqs: got 'maybe', expected none, optional or required"),
         ("redis:///0", "expected the name of a server"),
         ("unix://run/valkey.sock", "expected an absolute path of a socket"),
@@ -39,9 +43,12 @@ from agentcache.store.opening import open_store, store_at
         ("file:///a?size=big", "file:///a: size: got 'big', expected a size"),
         ("file:///a?size=1000", "size: got 1000, expected at least 1MiB"),
         ("file:///a?ttl=7d", "got the parameter ttl, expected size"),
-        ("http://h/", "got http://h/, expected a URL that begins with redis://, rediss://, unix:// or file://"),
+        (
+            "http://h/",
+            "got http://h/, expected a URL such as redis://host:6379/0, rediss://…, unix://…, file:///folder",
+        ),
         ("mooncake://u:s3cret@h", "mooncake://***@h: Mooncake is not supported yet; redis, rediss, unix and file are"),
-        ("nothing", "expected a URL that begins with"),
+        ("nothing", "expected a URL such as"),
     ],
 )
 def test_an_address_that_cannot_be_meant_is_said(url: str, said: str) -> None:
@@ -56,9 +63,25 @@ def test_an_address_that_cannot_be_meant_is_said(url: str, said: str) -> None:
 def test_addresses_are_told_without_their_password() -> None:
     assert store_at("redis://u:p%40ss@[::1]:7/3").name == "redis://u@[::1]:7/3"
     assert store_at("redis://h").name == "redis://h:6379/0"
+    assert store_at("valkey://u:p@h").name == "valkey://u@h:6379/0"
     assert store_at("rediss://:p@h/2?ssl_cert_reqs=none").name == "rediss://h:6379/2"
     assert store_at("unix:///run/v.sock?db=2").name == "unix:///run/v.sock?db=2"
     assert store_at("file:///a%20b/c?size=2GiB").name == "file:///a%20b/c"
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys", "unix", "file"])
+def test_settings_take_what_can_be_opened(scheme: str) -> None:
+    url = f"{scheme}:///run/place" if scheme in {"unix", "file"} else f"{scheme}://h"
+    assert Settings(store=url).store == url
+    store_at(url).close()
+
+
+@pytest.mark.parametrize("url", ["http://h/", "mooncake://h", "redis:", "nothing"])
+def test_settings_say_what_a_store_may_be(url: str) -> None:
+    with pytest.raises(
+        ValueError, match=re.escape(f"got '{url}', expected a URL such as redis://host:6379/0, rediss://…")
+    ):
+        Settings(store=url)
 
 
 def test_a_folder_has_a_capacity() -> None:

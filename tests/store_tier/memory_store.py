@@ -49,7 +49,7 @@ class MemoryStore:
     """Implements ``store.base.PageStore`` but for records.
 
     ``spoil`` is applied to each value that is given out; ``down`` makes every call fail; ``delay_s`` is what a call takes, or
-    the error that its time is over.
+    the error that its time is over; it takes new pages up to ``room`` of them in all.
     """
 
     name = "memory://test"
@@ -58,6 +58,7 @@ class MemoryStore:
         self.values: dict[bytes, bytes] = {}
         self.clock = Ticker()
         self.down = False
+        self.room = 10**9
         self.delay_s = 0.0
         self.spoil: Callable[[bytes], bytes | None] = lambda value: value
         self.calls: list[tuple[str, int]] = []
@@ -84,9 +85,14 @@ class MemoryStore:
         self._call("get", len(keys), timeout_s)
         return [None if (value := self.values.get(key)) is None else self.spoil(value) for key in keys]
 
-    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> None:
+    def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> set[bytes]:
         self._call("set", len(items), timeout_s)
-        self.values.update(items)
+        taken = set()
+        for key, value in items:
+            if key in self.values or len(self.values) < self.room:
+                self.values[key] = value
+                taken.add(key)
+        return taken
 
     def stats(self) -> TierStats:
         return TierStats("memory", len(self.values), 0, 0, "bytes", {})

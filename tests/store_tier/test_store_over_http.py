@@ -104,6 +104,17 @@ def test_a_prompt_of_one_server_is_warm_on_another_with_the_same_bits(serve, url
         assert health == {"status": "ok", "components": {"engine": {"status": "ok"}, "store": {"status": "ok"}}}
 
 
+def test_pages_that_a_full_server_refuses_are_told_from_written_ones(serve):
+    with Valkey(maxmemory="1", maxmemory_policy="noeviction") as full, serve(store=full.url) as server:
+        for _ in range(2):
+            server.complete(ids(100, "full"), **FIGURES)
+        until(lambda: metric(server, 'agentcache_store_pages_total{what="full"}') == 6)
+        assert metric(server, 'agentcache_store_pages_total{what="written"}') == 0
+        counts = server.pages()["tiers"][-1]["counts"]
+        assert (counts["full"], counts["written"], counts["failed"]) == (6, 0, 0)
+        assert server.http.get("/health").json()["status"] == "ok"
+
+
 @pytest.mark.parametrize("url", [pytest.param("folder", marks=pytest.mark.long), "valkey"], indirect=True)
 def test_two_servers_under_load_share_what_each_computed(serve, url):
     prompts = [ids(150, (url, "load", n)) for n in range(6)]

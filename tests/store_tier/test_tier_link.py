@@ -1,10 +1,14 @@
 """Calls to a store that fails or hangs, and when it is asked again."""
 
+import logging
+
 import pytest
 from memory_store import MemoryStore
+from valkey_server import free_port
 
 from agentcache.store.base import StoreItem, StoreUnavailableError
 from agentcache.store.gate import FetchGate
+from agentcache.store.opening import open_store
 from agentcache.store.tier_known import KnownKeys
 from agentcache.store.tier_link import LateError, StoreLink
 
@@ -55,6 +59,38 @@ def test_two_failures_in_a_row_open_the_circuit_and_a_success_closes_it(link, st
     with pytest.raises(StoreUnavailableError):
         link.exists([b"a"], 1.0)
     assert link.circuit.trouble is None
+
+
+def test_that_a_store_is_away_and_that_it_is_back_are_told_alike(link, store, caplog):
+    with caplog.at_level(logging.WARNING):
+        for down in (True, False):
+            store.down = down
+            link.ping(1.0)
+            link.ping(1.0)
+    assert [record.message for record in caplog.records] == [
+        "memory://test is not used until it answers again: memory://test does not answer",
+        "memory://test answers again",
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["redis", "file"])
+def test_a_store_that_is_away_at_the_start_is_told_of_once(scheme, tmp_path, caplog):
+    (tmp_path / "in-the-way").touch()
+    url = f"redis://127.0.0.1:{free_port()}/0" if scheme == "redis" else f"file://{tmp_path}/in-the-way/pages"
+    with caplog.at_level(logging.WARNING):
+        store = open_store(url, 5, optional=True)
+        link = StoreLink(store, FetchGate(1000, 16))
+        assert not link.ping(5) and link.circuit.trouble is not None
+        assert [record.message.partition(":")[0] for record in caplog.records] == [
+            "the store does not answer, and is used as soon as it does"
+        ]
+        link.circuit.succeeded()
+        link.ping(5)
+    assert [record.message.partition(store.name)[2].partition(":")[0] for record in caplog.records[1:]] == [
+        " answers again",
+        " is not used until it answers again",
+    ]
+    store.close()
 
 
 def test_a_store_that_is_only_slower_than_a_short_deadline_is_not_dead(link, store):

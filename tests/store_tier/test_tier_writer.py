@@ -54,6 +54,41 @@ def test_what_another_server_wrote_meanwhile_is_not_written_again():
     assert not any(tier.lacks(page.key) for page in pages)
 
 
+def test_what_a_full_store_refused_is_counted_and_not_taken_to_be_there():
+    store = MemoryStore()
+    store.room = 2
+    tier = tier_on(store)
+    pages = chain(5)
+    for page in pages:
+        tier.put(page)
+    tier.work()
+    assert list(store.values) == [KEYS.key(page.key) for page in (pages[4], pages[3])]  # the end is given first
+    counts = tier.stats().counts
+    assert (counts["written"], counts["full"], counts["failed"]) == (2, 3, 0)
+    far = tier.far_stats()
+    assert far.pages["full"] == 3 and far.bytes["full"] == 3 * PAGE_BYTES and far.up
+    assert [tier.lacks(page.key) for page in pages] == [True, True, True, False, False]
+    assert tier.check([]) == []
+
+
+def test_a_store_that_takes_pages_again_is_offered_what_it_refused():
+    """Pages that an engine has put once are put again only when the epoch has grown."""
+    store = MemoryStore()
+    store.room = 2
+    tier = tier_on(store)
+    epoch = tier.epoch
+    for page in chain(3):
+        tier.put(page)
+    tier.work()
+    assert tier.epoch == epoch
+    store.room = 10
+    for number in range(2):
+        tier.put(chain(1, first=50 + number)[0])
+        tier.work()
+        assert tier.epoch == epoch + 1
+    assert tier.stats().counts["written"] == 4
+
+
 def test_pages_that_wait_can_be_had_at_once():
     tier = tier_on(MemoryStore())
     page = chain(1)[0]
