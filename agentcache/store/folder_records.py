@@ -115,10 +115,7 @@ class FolderRecords:
             if deadline.passed:
                 raise StoreUnavailableError("writing a record took too long")
             try:
-                os.link(path, target)
-            except FileNotFoundError:
-                self._files.make(folder)
-                os.link(path, target)
+                self._link_below(path, target)
             except FileExistsError:
                 # A network file system that repeats a call whose answer was lost says so although it is our own link.
                 if path.stat().st_nlink != 2:
@@ -129,6 +126,14 @@ class FolderRecords:
             return False
         self._clear(folder, [number for number in numbers if number < after])
         return True
+
+    def _link_below(self, path: Path, target: Path) -> None:
+        """Raises ``FileExistsError`` where somebody else was faster, also at making the folder."""
+        try:
+            os.link(path, target)
+        except FileNotFoundError:
+            self._files.make(target.parent)
+            os.link(path, target)
 
     def _clear(self, folder: Path, numbers: list[int]) -> None:
         before = time.time() - _KEPT_S

@@ -291,6 +291,23 @@ def test_a_disk_with_less_room_than_the_capacity_makes_room(
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
+def test_of_two_that_write_a_record_for_the_first_time_one_is_told_that_the_other_did(
+    folder: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, make = opened(folder), store._files.make
+
+    def overtaken(path: Path) -> None:
+        make(path)
+        if "records" in path.parts:
+            assert other.save(b"r", b"other's", 0, 60, T)
+
+    store.ping(T)
+    monkeypatch.setattr(store._files, "make", overtaken)
+    assert not store.save(b"r", b"mine", 0, 60, T)
+    assert store.load(b"r", T) == Record(1, b"other's")
+    assert "failed" not in store.stats().counts
+
+
 def test_a_writer_whose_view_is_old_writes_nothing(
     folder: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
