@@ -78,7 +78,7 @@ def test_imports_point_downwards_only():
         "engine": {"cache", "chat", "scheduler", "model", "store", "kv_events"},
         "server": {"cache", "chat", "dialects", "scheduler", "engine", "lint", "sessions"},
         "routing": {"cache", "chat", "dialects", "server", "sessions"},
-        "ray": {"cache", "engine", "routing", "server", "sessions"},
+        "ray": {"cache", "engine", "kv_events", "routing", "server", "sessions", "store"},
     }
     for room, below in allowed.items():
         for file in (ROOT / "agentcache" / room).rglob("*.py"):
