@@ -6,6 +6,7 @@ else replaces the application under it; what a starter left behind that was kill
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -67,7 +68,7 @@ def connected(settings: Settings, cluster: ClusterSettings) -> Iterator[None]:
         _check_room(settings, cluster, ray.cluster_resources())
         yield
     finally:
-        ray.shutdown()
+        _left()
 
 
 @contextmanager
@@ -82,6 +83,32 @@ def ended_by_us_alone() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ended_process() -> str | None:
+    """Which of Ray's own processes is gone that was started here, and without which nothing is served."""
+    from ray._private import worker
+
+    node = worker._global_node
+    gone = {} if node is None else dict(node.dead_processes())
+    return next((name for name in ("gcs_server", "raylet") if name in gone), None)
+
+
+def _left() -> None:
+    """Of a Ray that is half gone what is left is killed: it would be asked in vain for a minute, and then abort this process."""
+    import psutil  # Ray brings it
+    import ray
+    from ray._private import worker
+
+    if ended_process() is None:
+        ray.shutdown()
+        return
+    started = psutil.Process().children(recursive=True)  # Ray's agents outlive a cluster that ends in this order
+    worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    atexit.register(os._exit, 1)  # runs first, when the error is told: Ray's own ending never comes to its end
 
 
 def _check_reachable(address: str) -> None:

@@ -32,6 +32,7 @@ from agentcache.ray.joining import (
     check_proxies,
     claimed,
     connected,
+    ended_process,
     ended_serve,
     first_line,
     kept_port,
@@ -47,6 +48,7 @@ from agentcache.startup import Progress, shown
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
+_STATUS_S = 5.0
 _RAY_SAYS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -110,7 +112,8 @@ def _serve(settings: Settings, cluster: ClusterSettings, stop: _Stop) -> None:
             if failure is not None:
                 raise AgentCacheError(failure)
     finally:
-        _end(settings, cluster, stop)
+        if ended_process() is None:
+            _end(settings, cluster, stop)
 
 
 # -- before Ray ---------------------------------------------------------------------------------------------------------
@@ -221,7 +224,13 @@ def _watch(stop: _Stop) -> str | None:
     """Waits until the end is asked for; returns why it came otherwise."""
     from ray import serve
 
-    while not stop.wait(5.0):
+    looked = time.monotonic()
+    while not stop.wait(_LOOK_S):
+        if (name := ended_process()) is not None:
+            return f"Ray's {name} has ended, and nothing can be served without it"
+        if time.monotonic() - looked < _STATUS_S:
+            continue
+        looked = time.monotonic()
         try:
             app = serve.status().applications.get(APP)
         except Exception as error:  # noqa: BLE001  whatever Ray fails with, it is gone

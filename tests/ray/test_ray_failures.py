@@ -250,6 +250,14 @@ def test_a_stream_ends_also_when_all_processes_are_told_to_end(tiny_model, tmp_p
         assert cluster.process.wait(60) == 0
 
 
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_it_ends_with_a_sentence_when_a_process_of_rays_own_is_gone(tiny_model, tmp_path, name):
+    with up(tiny_model, tmp_path / "up.log", "--replicas", "1") as cluster:
+        next(child for child in cluster.children.values() if child.name() == name).kill()
+        assert cluster.process.wait(30) == 1
+    assert f"Ray's {name} has ended" in (tmp_path / "up.log").read_text("utf-8", "replace")
+
+
 @pytest.mark.parametrize("how", ["time", "again"])
 def test_a_stream_that_takes_too_long_is_cut(tiny_model, tmp_path, how):
     drain = "1" if how == "time" else "600"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from real_ray import command, environment
@@ -13,10 +15,10 @@ from real_ray import command, environment
 from agentcache.cli import main
 from agentcache.errors import SettingsError
 from agentcache.ray.app import checked_for_cluster
-from agentcache.ray.joining import ended_by_us_alone
+from agentcache.ray.joining import _left, ended_by_us_alone
 from agentcache.ray.places import own_settings
 from agentcache.ray.settings import ClusterSettings
-from agentcache.ray.up import _check_outside, _drain, _Stop
+from agentcache.ray.up import _check_outside, _drain, _Stop, _watch
 from agentcache.settings import Settings
 
 # -- ports --------------------------------------------------------------------------------------------------------------
@@ -141,6 +143,31 @@ def test_how_many_requests_are_left_is_said_in_good_english(left, said, caplog):
 
 
 # -- the end ------------------------------------------------------------------------------------------------------------
+
+
+class HalfGone:
+    """The part of Ray that knows which of its processes have ended, and must not be asked more."""
+
+    def __init__(self) -> None:
+        self.killed = False
+
+    def dead_processes(self) -> list[tuple[str, None]]:
+        return [("log_monitor", None), ("raylet", None)]
+
+    def kill_all_processes(self, **how: bool) -> None:
+        self.killed = True
+
+
+def test_a_ray_that_is_half_gone_is_told_and_not_waited_for(monkeypatch):
+    node = HalfGone()
+    monkeypatch.setattr("ray._private.worker._global_node", node)
+    monkeypatch.setattr("psutil.Process.children", lambda *_, **__: [])
+    at_exit: list[Any] = []
+    monkeypatch.setattr("atexit.register", lambda *what: at_exit.append(what))
+    assert _watch(_Stop()) == "Ray's raylet has ended, and nothing can be served without it"
+    _left()
+    assert node.killed and at_exit == [(os._exit, 1)]
+
 
 _BLOCKED = "import signal; print(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
 
