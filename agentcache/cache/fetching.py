@@ -45,7 +45,8 @@ class FarStats:
     Attributes:
         fetches: how they ended: ``fetched`` (pages came), ``nothing`` (it has none), ``gate`` (computing is cheaper), ``late``
             or ``failed``.
-        pages, bytes: ``read``, ``written``, ``dropped`` (the writer fell behind) and ``failed`` (to be written).
+        pages, bytes: ``read``, ``written``, ``full`` (refused), ``dropped`` (the writer fell behind) and ``failed`` (to be
+            written).
         rejected: values that were not the page that was asked for, by reason.
         latency_s: seconds to answer at all, of late; ``None`` before the first answer.
         bandwidth: bytes a second beyond that, of late; ``None`` before the first transfer.
