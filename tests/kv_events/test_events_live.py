@@ -116,10 +116,12 @@ def test_a_whole_cache_that_is_dropped_is_one_short_event(folder):
         server.complete(list(range(70)), max_tokens=1)
         assert server.http.post("/v1/cache/flush").json()["flushed"]
         view = View(16)
-        while len(view.events) < 4:
-            catch_up(view, address_of(server, 1))
         cleared = "AllBlocksCleared"
-        assert [event["type"] for event in view.events] == [cleared, cleared, "BlockStored", cleared]
+        while sum(event["type"] == cleared for event in view.events) < 3:
+            catch_up(view, address_of(server, 1))
+        # On a busy machine a prompt's pages may be told in more than one batch.
+        first, second, *stored, last = [event["type"] for event in view.events]
+        assert [first, second, last] == [cleared] * 3 and set(stored) == {"BlockStored"}
         assert held(server) == {"GPU": set()}
 
 
