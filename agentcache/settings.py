@@ -20,11 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from agentcache.errors import SettingsError
 from agentcache.replica_ids import NAME
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from agentcache.settings_reading import DEFAULT_CONFIG, flag_of, in_words, read_table
 
 REPEATED = ("model_names", "api_keys", "admin_keys", "cors_origins")
 """Settings of several values; the flag is the singular, and may be given again."""
@@ -35,7 +31,6 @@ SIZES = ("kv_memory", "max_body", "disk_size")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9.\-\[\]:]+(?<!/)")
 STORE_URL = "a URL such as redis://host:6379/0, rediss://…, unix://…, file:///folder"
 _STORES = ("redis", "rediss", "valkey", "valkeys", "unix", "file")
-_DEFAULT_CONFIG = Path("agentcache.toml")
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _WRITTEN = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1))
 
@@ -355,7 +350,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, config: Path | Non
         SettingsError: with one sentence a fault, each naming the field and what was expected.
     """
     merged: dict[str, Any] = _read_toml(config)
-    origins = dict.fromkeys(merged, f"{config or _DEFAULT_CONFIG}: ")
+    origins = dict.fromkeys(merged, f"{config or DEFAULT_CONFIG}: ")
     for name in ("api_keys", "admin_keys"):
         variable = f"AGENTCACHE_{name.upper()}"
         if env_keys := os.environ.get(variable):
@@ -385,23 +380,11 @@ def checked_settings(fields: Mapping[str, Any], origins: Mapping[str, str] | Non
     try:
         return Settings(**fields)
     except ValidationError as error:
-        raise SettingsError("\n".join(_sentence(fault, origins or {}) for fault in error.errors())) from None
+        raise in_words(error, origins, flag=_flag, secret=("api_keys", "admin_keys")) from None
 
 
 def _read_toml(config: Path | None) -> dict[str, Any]:
-    path = config or _DEFAULT_CONFIG
-    if not path.is_file():
-        if config is not None:
-            raise SettingsError(f"--config {config}: no such file")
-        return {}
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    serve = table.get("serve", {})
-    if not isinstance(serve, dict):
-        raise SettingsError(f"{path}: [serve] must be a table, got {type(serve).__name__}")
-    fields = {key.replace("-", "_"): tuple(v) if isinstance(v, list) else v for key, v in serve.items()}
+    fields = read_table(config, "serve")
     for name in REPEATED:
         flag = name.removesuffix("s")
         if flag in fields and name not in fields:  # as the flag is spelled
@@ -410,15 +393,5 @@ def _read_toml(config: Path | None) -> dict[str, Any]:
     return fields
 
 
-def _sentence(fault: Any, origins: Mapping[str, str]) -> str:
-    """One fault by the flag it is about, and where that was set unless on the command line."""
-    message = fault["msg"].removeprefix("Value error, ")
-    if not fault["loc"]:
-        return str(message)
-    name = str(fault["loc"][0])
-    flag = f"{origins.get(name, '')}--{(name.removesuffix('s') if name in REPEATED else name).replace('_', '-')}"
-    if fault["type"] == "extra_forbidden":
-        return f"{flag}: no such setting"
-    secret = name in {"api_keys", "admin_keys"}
-    got = "" if secret or message.startswith("got ") else f"got {fault['input']!r}: "
-    return f"{flag}: {got}{message[0].lower()}{message[1:]}"
+def _flag(name: str) -> str:
+    return flag_of(name.removesuffix("s") if name in REPEATED else name)

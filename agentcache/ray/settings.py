@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentcache.errors import SettingsError
 from agentcache.settings import Settings, parse_size
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from agentcache.settings_reading import DEFAULT_CONFIG, in_words, read_table
 
 CLUSTER_SIZES = ("object_store_memory", "session_memory")
 """Settings in bytes, which may be given with a unit."""
@@ -28,7 +22,6 @@ _LONGEST = 8192
 """Tokens, where ``max_model_len`` is the model's own and the model is not read yet."""
 _SPARE = 64
 """Requests that a replica may have beside those that run and wait: looks at it, and what does not generate."""
-_CONFIG = Path("agentcache.toml")
 
 
 class ClusterSettings(BaseModel):
@@ -146,7 +139,7 @@ def checked_cluster(fields: Mapping[str, Any], origins: Mapping[str, str] | None
     try:
         return ClusterSettings(**fields)
     except ValidationError as error:
-        raise SettingsError("\n".join(_sentence(fault, origins or {}) for fault in error.errors())) from None
+        raise in_words(error, origins) from None
 
 
 def load_cluster_settings(overrides: Mapping[str, Any], config: Path | None = None) -> ClusterSettings:
@@ -155,32 +148,7 @@ def load_cluster_settings(overrides: Mapping[str, Any], config: Path | None = No
     Raises:
         SettingsError
     """
-    path = config or _CONFIG
-    table = _read_table(path)
+    table = read_table(config, "up")
     given = {name: value for name, value in overrides.items() if value is not None}
-    origins = {name: f"{path}: [up] " for name in table if name not in given}
+    origins = {name: f"{config or DEFAULT_CONFIG}: [up] " for name in table if name not in given}
     return checked_cluster({**table, **given}, origins)
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}  # that a file which was named is missing is said of the settings of servers already
-    try:
-        table = tomllib.loads(path.read_text("utf-8")).get("up", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    if not isinstance(table, dict):
-        raise SettingsError(f"{path}: [up] must be a table, got {type(table).__name__}")
-    return {name.replace("-", "_"): value for name, value in table.items()}
-
-
-def _sentence(fault: Any, origins: Mapping[str, str]) -> str:
-    message = fault["msg"].removeprefix("Value error, ")
-    if not fault["loc"]:
-        return str(message)
-    name = str(fault["loc"][0])
-    flag = f"{origins.get(name, '')}--{name.replace('_', '-')}"
-    if fault["type"] == "extra_forbidden":
-        return f"{flag}: no such setting"
-    got = "" if message.startswith("got ") else f"got {fault['input']!r}: "
-    return f"{flag}: {got}{message[0].lower()}{message[1:]}"
