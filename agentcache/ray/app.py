@@ -2,8 +2,7 @@
 
 ::
 
-    from agentcache.ray.app import build_app
-    from agentcache.ray.settings import ClusterSettings
+    from agentcache.ray import ClusterSettings, build_app
     from agentcache.settings import Settings
 
     app = build_app(Settings(model="/models/qwen", api_keys=["…"]), ClusterSettings(replicas=4, cpus_per_replica=8))

@@ -52,6 +52,10 @@ def test_it_never_imports_torch(module):
     assert not imported_by(module) & {"torch", "transformers", "triton", "safetensors", "numpy"}
 
 
+def test_the_command_line_reads_settings_of_clusters_without_ray():
+    assert not imported_by("agentcache.cli") & {"ray", "fastapi", "uvicorn"}
+
+
 def test_the_sdk_stands_on_httpx_and_pydantic_alone():
     assert not imported_by("agentcache_sdk") & {"agentcache", "fastapi", "tokenizers", "xxhash", "prometheus_client"}
 
