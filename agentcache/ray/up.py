@@ -17,9 +17,6 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from rich.console import Console
-
-from agentcache import __version__
 from agentcache.engine.cores import compute_threads
 from agentcache.engine.outside import Outside
 from agentcache.errors import AgentCacheError
@@ -42,6 +39,7 @@ from agentcache.ray.joining import (
 from agentcache.ray.places import own_settings
 from agentcache.ray.settings import ClusterSettings
 from agentcache.ray.vault import NAMESPACE
+from agentcache.server.banner import facts_of, print_facts
 from agentcache.settings import Settings
 from agentcache.startup import Progress, shown
 
@@ -314,9 +312,4 @@ def _banner(settings: Settings, cluster: ClusterSettings) -> None:
         "sessions": "in the store" if settings.store and settings.store_sessions else "in the cluster's memory",
         "cluster": cluster.ray_address or "of this machine",
     }
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]agentcache[/bold] {__version__}")
-    for name, fact in facts.items():
-        console.print(f"  [cyan]{name:<8}[/cyan]", end=" ")
-        console.print(fact, markup=False)
-    console.print("  [dim]Ctrl-C stops it[/dim]")
+    print_facts(facts | facts_of(settings))

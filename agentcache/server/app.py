@@ -16,6 +16,7 @@ from agentcache import __version__
 from agentcache.server.admin import cache_router, debug_router, flush_router, models_router, open_router
 from agentcache.server.anthropic.errors import AnthropicErrors
 from agentcache.server.anthropic.routes import messages_router
+from agentcache.server.banner import print_banner
 from agentcache.server.context import Context
 from agentcache.server.errors import install_error_handlers
 from agentcache.server.gate.auth import Keys, require_key, require_operator
@@ -25,7 +26,7 @@ from agentcache.server.openai.chat import chat_router
 from agentcache.server.openai.completions import completions_router
 from agentcache.server.openapi import describe_bodies
 from agentcache.server.responses.routes import responses_router
-from agentcache.server.serve import Server, address_of, answering, bind, print_banner
+from agentcache.server.serve import Server, address_of, answering, bind
 from agentcache.server.sessions.desk import SessionDesk
 from agentcache.server.sessions.routes import sessions_router
 from agentcache.server.text import text_router

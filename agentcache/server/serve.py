@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
-from rich.console import Console
 
-from agentcache import __version__
 from agentcache.errors import SettingsError
 from agentcache.server.gate.connections import HttpConfig, Limits
 from agentcache.settings import Settings
 
 if TYPE_CHECKING:
-    from agentcache.engine.loop import AsyncEngine
+    pass
 
 GRACE_S = 5
 """How long clients get to take the end of their streams; then they are cut."""
@@ -146,38 +144,3 @@ class Server(uvicorn.Server):
 
 def _nothing() -> None:
     return None
-
-
-def _keys(settings: Settings) -> str:
-    if not settings.keyed:
-        return "none: open to whoever reaches the address"
-    seeing = "" if settings.operator_keys() else "; metrics are closed without an --admin-key"
-    return f"{len(settings.api_keys)} of clients, {len(settings.admin_keys)} of operators{seeing}"
-
-
-def print_banner(engine: AsyncEngine, settings: Settings, address: str) -> None:
-    """What is served and where, one fact a line, so that people and scripts can read it."""
-    info = engine.info
-    facts = {
-        "model": info.model_name,
-        "address": address,
-        "explorer": f"{address}/ui",
-        "pages": f"{info.num_pages:,} of {info.page_size} tokens ({info.num_pages * info.page_size:,} tokens)",
-        "context": f"{info.max_model_len:,} tokens",
-        "device": info.device,
-        "keys": _keys(settings),
-    }
-    if settings.replica is not None:
-        facts["replica"] = settings.replica
-    if settings.store is not None:
-        from agentcache.store.opening import shown
-
-        facts["store"] = shown(settings.store)
-    if settings.kv_events is not None:
-        facts["events"] = settings.kv_events
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]agentcache[/bold] {__version__}")
-    for name, fact in facts.items():
-        console.print(f"  [cyan]{name:<8}[/cyan]", end=" ")
-        console.print(fact, markup=False)
-    console.print("  [dim]Ctrl-C stops it[/dim]")

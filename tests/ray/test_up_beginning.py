@@ -18,7 +18,7 @@ from agentcache.ray.app import checked_for_cluster
 from agentcache.ray.joining import _left, ended_by_us_alone
 from agentcache.ray.places import own_settings
 from agentcache.ray.settings import ClusterSettings
-from agentcache.ray.up import _check_outside, _drain, _Stop, _watch
+from agentcache.ray.up import _banner, _check_outside, _drain, _Stop, _watch
 from agentcache.settings import Settings
 
 # -- ports --------------------------------------------------------------------------------------------------------------
@@ -181,3 +181,17 @@ def test_who_ends_all_processes_ends_none_that_only_we_should_end():
     with ended_by_us_alone():
         assert blocked() == "True"
     assert blocked() == "False"
+
+
+def test_the_banner_says_who_may_come_in_and_what_replicas_share(capsys):
+    settings = Settings(model="stub", api_keys=("one",), store="redis://me:hush@127.0.0.1:6390/0", port=8123)
+    _banner(settings, ClusterSettings(min_replicas=1, max_replicas=3))
+    out = capsys.readouterr().out
+    facts = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert (facts["replicas"], facts["store"], facts["sessions"], facts["address"]) == (
+        "1 to 3",
+        "redis://***@127.0.0.1:6390/0",
+        "in the store",
+        "http://127.0.0.1:8123",
+    )
+    assert facts["keys"].startswith("1 of clients") and "hush" not in out

@@ -20,7 +20,7 @@ from stub_engine import StubEngine
 
 from agentcache.errors import SettingsError
 from agentcache.server.app import run_server
-from agentcache.server.serve import print_banner
+from agentcache.server.banner import print_banner
 from agentcache.settings import Settings
 
 
