@@ -24,7 +24,6 @@ from agentcache.store.redis_address import RedisAddress
 _READ = 2**20
 """Bytes read from a socket at once; far more than redis-py's own measure, since values are large."""
 
-
 _LARGE = 2**14
 """Bytes from which on a value is not worth copying."""
 
@@ -46,9 +45,10 @@ class Call(threading.local):
             self.deadline = None
 
     def left(self) -> float:
-        """
+        """Seconds.
+
         Raises:
-            TimeoutError: nothing.
+            TimeoutError: there are none.
         """
         left = self.deadline.left if self.deadline is not None else 0.0
         if left <= 0:
@@ -108,49 +108,31 @@ class _Socket:
             view = view[self._inner.send(view) :]
 
 
-class _Tcp(redis.Connection):
-    def __init__(self, call: Call, **options: Any) -> None:
-        self._call = call
-        super().__init__(**options)  # type: ignore[no-untyped-call]
-
-    def _connect(self) -> Any:
-        self.socket_timeout = self.socket_connect_timeout = self._call.left()
-        return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
-
-
 class NoTlsError(redis.ConnectionError):
     """A server took the connection, and no TLS came of it."""
 
 
-class _Tls(redis.SSLConnection):
-    def __init__(self, call: Call, **options: Any) -> None:
-        self._call = call
-        super().__init__(**options)
+def _within(call: Call, kind: Any) -> Any:
+    """``kind``, one of redis-py's classes of connections, such that connecting ends with the call, as do all reads and writes."""
 
-    def _connect(self) -> Any:
-        self.socket_timeout = self.socket_connect_timeout = self._call.left()
-        return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
+    class Connection(kind):  # type: ignore[misc]
+        def _connect(self) -> Any:
+            self.socket_timeout = self.socket_connect_timeout = call.left()
+            return _Socket(super()._connect(), call)
 
-    def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
-        sock.settimeout(self._call.left())
-        try:
-            return super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
-        except TimeoutError:
-            raise NoTlsError("no answer") from None
-        except ssl.SSLError as error:
-            if error.reason not in _NOT_TLS:
-                raise
-            raise NoTlsError("an answer that is no TLS") from None
+        def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
+            """Is called by ``redis.SSLConnection`` alone."""
+            sock.settimeout(call.left())
+            try:
+                return super()._wrap_socket_with_ssl(sock)
+            except TimeoutError:
+                raise NoTlsError("no answer") from None
+            except ssl.SSLError as error:
+                if error.reason not in _NOT_TLS:
+                    raise
+                raise NoTlsError("an answer that is no TLS") from None
 
-
-class _Unix(redis.UnixDomainSocketConnection):
-    def __init__(self, call: Call, **options: Any) -> None:
-        self._call = call
-        super().__init__(**options)  # type: ignore[no-untyped-call]
-
-    def _connect(self) -> Any:
-        self.socket_timeout = self.socket_connect_timeout = self._call.left()
-        return _Socket(super()._connect(), self._call)  # type: ignore[no-untyped-call]
+    return Connection
 
 
 def connected(address: RedisAddress, call: Call) -> Any:
@@ -162,7 +144,6 @@ def connected(address: RedisAddress, call: Call) -> Any:
         call: whoever uses the client is ``within`` it.
     """
     options: dict[str, Any] = {
-        "call": call,
         "db": address.db,
         "username": address.username,
         "password": address.password,
@@ -171,11 +152,11 @@ def connected(address: RedisAddress, call: Call) -> Any:
         "command_packer": _Packer(),
         "retry": Retry(NoBackoff(), 0),
     }
-    kind: type[redis.Connection] | type[_Unix]
+    kind: type[redis.Connection] | type[redis.UnixDomainSocketConnection]
     if address.path:
-        kind = _Unix
+        kind = redis.UnixDomainSocketConnection
         options["path"] = address.path
     else:
-        kind = _Tcp if address.tls is None else _Tls
+        kind = redis.Connection if address.tls is None else redis.SSLConnection
         options |= {"host": address.host, "port": address.port, **(address.tls or {})}
-    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kind, **options))
+    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=_within(call, kind), **options))
