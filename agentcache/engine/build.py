@@ -41,7 +41,6 @@ from agentcache.scheduler.scheduler import Limits, Scheduler
 from agentcache.settings import Settings
 from agentcache.store.base import PageStore
 from agentcache.store.codec import StoreKeys
-from agentcache.store.fetch import Names
 from agentcache.store.tier import StoreLimits, StoreTier
 
 Progress = Callable[[str], None]
@@ -260,7 +259,7 @@ def _lower_tiers(
         keys = StoreKeys(fingerprint, str(kv.k[0].dtype).removeprefix("torch."), settings.page_size)
         page = KVStore.bytes_per_page(len(kv.k), kv.page_size, kv.k[0].shape[0], kv.k[0].shape[3], kv.k[0].dtype)
         limits = StoreLimits(page, kv.page_size, settings.store_timeout_s).in_memory_of(_memory())
-        far = StoreTier(store, Names(keys, fingerprint), limits)
+        far = StoreTier(store, keys, limits)
     if not tiers and far is None:
         return None
     return LowerTiers(tiers, model.pages, faults, model.when_read, far)

@@ -31,7 +31,7 @@ from agentcache.store.tier_link import LateError, StoreLink
 
 logger = logging.getLogger(__name__)
 
-OUTCOMES = ("fetched", "nothing", "gate", "late", "failed")
+_OUTCOMES = ("fetched", "nothing", "gate", "late", "failed")
 
 _LARGEST_GET = 32 * 2**20
 """Bytes that are asked for at once: what arrives late is lost, and a store must answer others too."""
@@ -81,18 +81,10 @@ class StoreFetch:
 class ReadCounts:
     """What was read and what became of it; written by the fetcher's threads under its lock."""
 
-    fetches: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(OUTCOMES, 0)))
+    fetches: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_OUTCOMES, 0)))
     pages: int = 0
     bytes: int = 0
     rejected: Counter[str] = field(default_factory=lambda: Counter({why.value: 0 for why in Refusal}))
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """How pages of this engine are called in the store, and what their bytes depend on."""
-
-    keys: StoreKeys
-    fingerprint: str
 
 
 class Fetcher:
@@ -109,7 +101,7 @@ class Fetcher:
     def __init__(
         self,
         link: StoreLink,
-        names: Names,
+        names: StoreKeys,
         staging: Staging,
         known: KnownKeys,
         *,
@@ -191,7 +183,7 @@ class Fetcher:
 
     def _work_on(self) -> None:
         while (job := self._work.get()) is not None:
-            self.do(job)
+            self._do(job)
 
     def do_next(self) -> bool:
         """Do one job on the caller's thread; whether there was one."""
@@ -200,10 +192,10 @@ class Fetcher:
         except queue.Empty:
             return False
         if job is not None:
-            self.do(job)
+            self._do(job)
         return True
 
-    def do(self, job: Job) -> None:
+    def _do(self, job: Job) -> None:
         """Bring what can be brought of a job, and say that it is over."""
         began = self.clock()
         real = job in self._jobs
@@ -234,7 +226,7 @@ class Fetcher:
     def _use(self, keys: Sequence[bytes]) -> None:
         """Have the store know that the beginning of a chain is used too, although nobody had to fetch it here."""
         with contextlib.suppress(StoreUnavailableError):
-            there = self._link.exists([self._names.keys.key(key) for key in keys], self._timeout_s)
+            there = self._link.exists([self._names.key(key) for key in keys], self._timeout_s)
             self._known.saw(keys[:there])
 
     def _bring(self, job: Job) -> str | None:
@@ -250,7 +242,7 @@ class Fetcher:
             return "late"
         if self._link.circuit.trouble is not None:
             return "failed"
-        keys = [self._names.keys.key(name.key) for name in job.names]
+        keys = [self._names.key(name.key) for name in job.names]
         there = self._link.exists(keys, left)
         self._known.saw(name.key for name in job.names[:there])
         if there < len(keys):
@@ -307,7 +299,7 @@ class Fetcher:
 
     def _measure(self, job: Job) -> str:
         """Ask and transfer a little, for the prices alone."""
-        keys = [self._names.keys.key(name.key) for name in job.names]
+        keys = [self._names.key(name.key) for name in job.names]
         for _ in range(3):  # what was known before is half forgotten each time
             there = self._link.exists(keys, self._timeout_s)
             if there:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from agentcache.cache.tiers import StoredPage
 
-KEPT_S = 30.0
+_KEPT_S = 30.0
 """A request that waits longer for room on the device computes its pages, or finds them elsewhere."""
 
 
@@ -75,7 +75,7 @@ class Staging:
             self._sweep()
 
     def _sweep(self) -> None:
-        oldest = self._clock() - KEPT_S
+        oldest = self._clock() - _KEPT_S
         while self._pages and next(iter(self._pages.values()))[1] < oldest:
             self._drop(next(iter(self._pages)))
 

@@ -23,7 +23,8 @@ from agentcache.cache.fetching import FarStats, Fetch
 from agentcache.cache.residency import Listener, PageArrived
 from agentcache.cache.tiers import PageName, StoredPage, TierStats
 from agentcache.store.base import PageStore
-from agentcache.store.fetch import Fetcher, Names
+from agentcache.store.codec import StoreKeys
+from agentcache.store.fetch import Fetcher
 from agentcache.store.fetch_staging import Staging
 from agentcache.store.gate import FetchGate
 from agentcache.store.tier_known import BELIEVED_S, KnownKeys
@@ -59,9 +60,11 @@ class StoreLimits:
 
     def in_memory_of(self, memory: int) -> StoreLimits:
         """These, on a machine of ``memory`` bytes: an eighth of it at most, but room for some pages anyhow."""
-        staging = max(min(self.staging_bytes, memory // 16), 8 * self.page_bytes)
+        most, least = memory // 16, 8 * self.page_bytes
         return replace(
-            self, staging_bytes=staging, queue_bytes=max(min(self.queue_bytes, memory // 16), 8 * self.page_bytes)
+            self,
+            staging_bytes=max(min(self.staging_bytes, most), least),
+            queue_bytes=max(min(self.queue_bytes, most), least),
         )
 
 
@@ -82,7 +85,7 @@ class StoreTier:
     def __init__(
         self,
         store: PageStore,
-        names: Names,
+        names: StoreKeys,
         limits: StoreLimits,
         *,
         clock: Callable[[], float] = time.monotonic,

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from agentcache.cache.tiers import StoredPage
 from agentcache.store.base import StoreItem, StoreUnavailableError
-from agentcache.store.codec import pack_page
-from agentcache.store.fetch import Names
+from agentcache.store.codec import StoreKeys, pack_page
 from agentcache.store.tier_known import KnownKeys
 from agentcache.store.tier_link import StoreLink
 
@@ -37,7 +36,7 @@ class StoreWriter:
         capacity: bytes that may wait.
     """
 
-    def __init__(self, link: StoreLink, names: Names, known: KnownKeys, capacity: int) -> None:
+    def __init__(self, link: StoreLink, names: StoreKeys, known: KnownKeys, capacity: int) -> None:
         self.capacity = capacity
         self.bytes = 0
         """That wait or are being written."""
@@ -143,9 +142,9 @@ class StoreWriter:
         """
         new: list[StoredPage] = []
         for chain in chains(batch):
-            there = self._link.exists([self._names.keys.key(page.key) for page in chain], _WRITE_S)
+            there = self._link.exists([self._names.key(page.key) for page in chain], _WRITE_S)
             new += reversed([page for at, page in enumerate(chain) if at >= there or self._known.is_bad(page.key)])
-        items = [StoreItem(self._names.keys.key(page.key), pack_page(page, self._names.fingerprint)) for page in new]
+        items = [StoreItem(self._names.key(page.key), pack_page(page, self._names.fingerprint)) for page in new]
         taken = self._link.set(items, _WRITE_S) if items else set()
         keys = {page.key for page in new}
         became: dict[str, list[StoredPage]] = {

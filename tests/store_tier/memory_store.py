@@ -16,7 +16,6 @@ from agentcache.scheduler.preemption import Costs
 from agentcache.scheduler.scheduler import Limits, Scheduler
 from agentcache.store.base import StoreItem, StoreUnavailableError
 from agentcache.store.codec import StoreKeys
-from agentcache.store.fetch import Names
 from agentcache.store.tier import StoreLimits, StoreTier
 
 ROOT = namespace_root("model")
@@ -108,7 +107,7 @@ def tier_on(
     store: MemoryStore, *, size: int = 4, threads: bool = False, fingerprint: str = "model", **limits
 ) -> StoreTier:
     """A tier whose work is done by ``tier.work()``, unless it has threads."""
-    names = Names(StoreKeys(fingerprint, "float32", size), fingerprint)
+    names = StoreKeys(fingerprint, "float32", size)
     return StoreTier(store, names, StoreLimits(PAGE_BYTES, size, **limits), clock=store.clock, threads=threads)
 
 
