@@ -61,10 +61,6 @@ class TransferLine:
             self._bytes = self._bytes * _NEWER + size
             self._seconds = self._seconds * _NEWER + beyond
 
-    def seconds(self, size: float) -> float:
-        """How long ``size`` bytes would take now."""
-        return (self.latency_s or 0.0) + size * (self.seconds_per_byte or 0.0)
-
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -140,15 +136,19 @@ class FetchGate:
 
     # -- deciding -------------------------------------------------------------------------------------------------
 
+    def _prices(self) -> tuple[float, float | None, int]:
+        """Latency in seconds, seconds a byte (``None`` until enough was transferred to tell), and transfers so far."""
+        with self._lock:
+            byte_s = self._line.seconds_per_byte if self._transfers >= _FIRST_TRANSFERS else None
+            return self._line.latency_s or 0.0, byte_s, self._transfers
+
     def worth(self, offer: Offer) -> int:
         """How many of the pages to fetch: as many as arrive in time if those cost less than to compute them, else none.
 
         The first transfers are the measurement, and are small: one page, two, four.
         """
-        with self._lock:
-            line = self._line
-            latency, byte_s, transfers = line.latency_s or 0.0, line.seconds_per_byte, self._transfers
-        if byte_s is None or transfers < _FIRST_TRANSFERS:
+        latency, byte_s, transfers = self._prices()
+        if byte_s is None:
             pages = min(2**transfers, offer.pages)
             fetch_s = offer.ahead_s + latency
         else:
@@ -169,10 +169,8 @@ class FetchGate:
 
     def open_for(self, token_s: float, longest_s: float) -> bool:
         """Whether any number of pages would be fetched at these prices, within a deadline of ``longest_s``."""
-        with self._lock:
-            line = self._line
-            latency, byte_s, transfers = line.latency_s or 0.0, line.seconds_per_byte, self._transfers
-        if byte_s is None or transfers < _FIRST_TRANSFERS or token_s <= 0:
+        latency, byte_s, _ = self._prices()
+        if byte_s is None or token_s <= 0:
             return latency < longest_s
         saved = self.page_tokens * token_s - self.page_bytes * byte_s
         if saved <= 0:

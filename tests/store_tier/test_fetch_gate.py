@@ -131,7 +131,7 @@ def test_what_a_network_was_is_forgotten(old, new, count, size):
     for latency, rate in (old, *[new] * count):
         line.answered(latency)
         line.transferred(size, latency + size / rate)
-    assert line.seconds(size) == pytest.approx(new[0] + size / new[1], rel=0.3)
+    assert line.latency_s + size / line.bandwidth == pytest.approx(new[0] + size / new[1], rel=0.3)
 
 
 @given(
