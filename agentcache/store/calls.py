@@ -19,6 +19,19 @@ class Counts:
             with self._lock:
                 self._counts[name] += times
 
+    def came(self, values: list[bytes | None], asked: int) -> list[bytes | None]:
+        """Count what came of ``asked`` pages: ``read``, ``missing`` and ``late``, which is what did not come in time.
+
+        Returns:
+            ``values`` with ``None`` for each that was late.
+        """
+        read = sum(value is not None for value in values)
+        late = asked - len(values)
+        self.add("read", read)
+        self.add("missing", len(values) - read)
+        self.add("late", late)
+        return values + [None] * late
+
     def told(self) -> dict[str, int]:
         with self._lock:
             return dict(self._counts)

@@ -105,10 +105,7 @@ class FolderStore:
             # The first one last: what is used last leaves last, and the beginning of a chain must outlive its end.
             for key in reversed(found):
                 self._use(self._path(key))
-        self._counts.add("read", len(found))
-        self._counts.add("missing", len(values) - len(found))
-        self._counts.add("late", len(keys) - len(values))
-        return values + [None] * (len(keys) - len(values))
+        return self._counts.came(values, len(keys))
 
     def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> set[bytes]:
         deadline = Deadline(timeout_s)

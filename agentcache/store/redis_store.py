@@ -145,11 +145,7 @@ class RedisStore:
         except StoreUnavailableError:
             if not values:
                 raise
-        read = sum(value is not None for value in values)
-        self._counts.add("read", read)
-        self._counts.add("missing", len(values) - read)
-        self._counts.add("late", len(named) - len(values))
-        return values + [None] * (len(named) - len(values))
+        return self._counts.came(values, len(named))
 
     def batch_set(self, items: Sequence[StoreItem], timeout_s: float) -> set[bytes]:
         done = 0
