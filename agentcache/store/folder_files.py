@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentcache.errors import AgentCacheError
+from agentcache.store.base import StoreUnavailableError
 
 SHARDS = 256
 _LARGEST = 2**30
@@ -21,10 +21,6 @@ _LARGEST = 2**30
 _ABANDONED_S = 3600
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-
-
-class FolderGoneError(AgentCacheError):
-    """The folder itself is not there any more, or not yet: a file system that is not mounted."""
 
 
 def shard_name(shard: int) -> str:
@@ -56,7 +52,7 @@ class Files:
         """Make a folder below ``folder``, and those between.
 
         Raises:
-            FolderGoneError: ``folder`` is not there.
+            StoreUnavailableError: ``folder`` is not there.
         """
         missing = [path, *(each for each in path.parents if self.folder in each.parents)]
         for each in reversed(missing):
@@ -65,7 +61,11 @@ class Files:
             except FileExistsError:
                 pass
             except FileNotFoundError:
-                raise FolderGoneError(f"{self.folder} is gone") from None
+                raise self.gone() from None
+
+    def gone(self) -> StoreUnavailableError:
+        """That the folder itself is not there any more, or not yet: a file system that is not mounted."""
+        return StoreUnavailableError(f"{self.folder} is gone")
 
     @contextlib.contextmanager
     def written(self, pieces: Sequence[bytes], durable: bool = False) -> Iterator[Path]:

@@ -65,8 +65,8 @@ class FolderRecords:
     def save(self, key: bytes, value: bytes, expected: int, ttl_s: float, deadline: Deadline) -> bool:
         """
         Raises:
-            OSError, FolderGoneError: the folder cannot be written to.
-            StoreUnavailableError: it took too long; nothing was written.
+            OSError: the folder cannot be written to.
+            StoreUnavailableError: it is gone, or it took too long; nothing was written.
         """
         current = self._current(key)
         if current.version != expected:

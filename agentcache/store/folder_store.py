@@ -16,7 +16,7 @@ from pathlib import Path
 from agentcache.cache.tiers import TierStats
 from agentcache.store.base import Record, StoreItem, StoreUnavailableError
 from agentcache.store.calls import Counts, Deadline
-from agentcache.store.folder_files import FULL, Files, FolderGoneError, file_name, read_whole
+from agentcache.store.folder_files import FULL, Files, file_name, read_whole
 from agentcache.store.folder_records import FolderRecords
 from agentcache.store.folder_sweep import Sweeper
 
@@ -175,16 +175,13 @@ class FolderStore:
     def _require_folder(self) -> None:
         """An empty folder is one thing, a missing one another."""
         if not self.folder.is_dir():
-            raise FolderGoneError(f"{self.folder} is gone")
+            raise self._files.gone()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, FolderGoneError) as error:
+        except (OSError, StoreUnavailableError) as error:
             self._counts.add("failed")
             said = error.strerror if isinstance(error, OSError) else str(error)
             raise StoreUnavailableError(f"{self.name}: {said or type(error).__name__}") from None
-        except StoreUnavailableError as error:
-            self._counts.add("failed")
-            raise StoreUnavailableError(f"{self.name}: {error}") from None
