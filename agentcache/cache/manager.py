@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from agentcache.cache.check import check_manager
 from agentcache.cache.events import EventLog, Forked, Hit, Missed, PageCopied, PageEvicted, PageLoaded
 from agentcache.cache.explain import Miss, explain
-from agentcache.cache.fetching import Errand
+from agentcache.cache.fetching import Errand, FarTier
 from agentcache.cache.hashing import pack_tokens
 from agentcache.cache.in_flight import InFlight, fills_much_of, longest_open_page
 from agentcache.cache.lease import Lease
@@ -115,6 +115,11 @@ class CacheManager:
             for tier in self.lower.tiers if self.lower is not None else ():
                 tier.listener = self._residency
         return self._residency
+
+    @property
+    def far(self) -> FarTier | None:
+        """The tier that answers later, if there is one."""
+        return self.lower.far if self.lower is not None else None
 
     # -- room -----------------------------------------------------------------------------------------------------
 

@@ -153,8 +153,8 @@ def _build(settings: Settings, progress: Progress | None, kernels: bool | None, 
 def _meet(engine: AsyncEngine, manager: CacheManager, outside: Outside) -> None:
     """Have the engine know what it works with outside its process."""
     engine.page_store = outside.store
-    if manager.lower is not None and isinstance(manager.lower.far, StoreTier):
-        engine.neighbours.append(manager.lower.far)
+    if isinstance(manager.far, StoreTier):
+        engine.neighbours.append(manager.far)
     if outside.events is not None:
         outside.events.follow(manager, engine.look_soon)
         engine.neighbours.append(outside.events)

@@ -70,7 +70,7 @@ class EngineCore:
     @property
     def far(self) -> FarTier | None:
         """The tier that answers later, if there is one."""
-        return self.manager.lower.far if self.manager.lower is not None else None
+        return self.manager.far
 
     @property
     def has_work(self) -> bool:

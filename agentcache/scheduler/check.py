@@ -42,11 +42,11 @@ def check_scheduler(scheduler: Scheduler) -> list[str]:
 
 
 def _check_fetches(scheduler: Scheduler) -> list[str]:
-    lower = scheduler.manager.lower
-    if lower is None or lower.far is None:
+    far = scheduler.manager.far
+    if far is None:
         return []
     errands = [s.errand for s in (*scheduler.preempted, *scheduler.waiting) if s.errand is not None]
-    return lower.far.check([errand.fetch for errand in errands if errand.fetch is not None])
+    return far.check([errand.fetch for errand in errands if errand.fetch is not None])
 
 
 def _check_bounds(scheduler: Scheduler) -> list[str]:

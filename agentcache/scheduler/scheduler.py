@@ -348,7 +348,7 @@ class Scheduler:
 
     def _errand(self, sequence: Sequence) -> Errand | None:
         """What ``sequence`` asks, once for each admission, of a tier that answers later; ``None`` where there is none."""
-        if sequence.errand is None and self.manager.lower is not None and self.manager.lower.far is not None:
+        if sequence.errand is None and self.manager.far is not None:
             sequence.errand = Errand()
         return sequence.errand
 
