@@ -123,7 +123,7 @@ class AsyncEngine:
         self._moved_at = 0.0
         self._thread = threading.Thread(target=self._run, name="agentcache-engine", daemon=True)
         if core.far is not None:
-            core.far.wake = lambda: self._inbox.put(_look_again)
+            core.far.wake = self._wake
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class AsyncEngine:
     async def stop(self) -> None:
         """End every request with an error and stop the thread after its current step.  Idempotent."""
         self._stopping.set()
-        self._inbox.put(lambda: None)
+        self._wake()
         # Polled, not joined on a worker thread: that would keep the process alive for as long as a step hangs.
         while self._thread.is_alive():
             await asyncio.sleep(0.005)
@@ -367,6 +367,10 @@ class AsyncEngine:
         finally:
             self._end("the server is shutting down" if self._stopping.is_set() else "the engine stopped")
 
+    def _wake(self) -> None:
+        """End the engine thread's rest, on whatever thread."""
+        self._inbox.put(lambda: None)
+
     def _stuck_wait(self) -> float:
         """Seconds to rest while there is work and none of it can move: pages are on their way, whose arrival ends the rest.
 
@@ -435,10 +439,6 @@ class AsyncEngine:
         outbox, self._outbox = self._outbox, {}
         for loop, outputs in outbox.items():
             _tell(loop, _push_all, outputs)
-
-
-def _look_again() -> None:
-    """Nothing but the end of a rest."""
 
 
 def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
