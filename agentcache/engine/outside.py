@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentcache.kv_events.opening import open_events
 from agentcache.settings import Settings
+from agentcache.store.opening import open_store
 
 if TYPE_CHECKING:
     from agentcache.kv_events.publisher import EventPublisher
@@ -30,7 +31,9 @@ class Outside:
         """
         events = open_events(settings)
         try:
-            return cls(events, _open_store(settings))
+            if settings.store is None:
+                return cls(events, None)
+            return cls(events, open_store(settings.store, settings.store_timeout_s, settings.store_optional))
         except BaseException:
             cls(events, None).close()
             raise
@@ -41,11 +44,3 @@ class Outside:
             self.events.close(0)
         if self.store is not None:
             self.store.close()
-
-
-def _open_store(settings: Settings) -> PageStore | None:
-    if settings.store is None:
-        return None
-    from agentcache.store.opening import open_store  # its packages are an extra
-
-    return open_store(settings.store, settings.store_timeout_s, settings.store_optional)
