@@ -37,7 +37,7 @@ class Speakers:
         ]
 
     def ask(self, call: Call) -> AsyncIterator[Sequence[Part]]:
-        raise NotImplementedError
+        raise AssertionError("nobody asks these replicas for an answer")
 
     async def ask_all(self, sent: Sent) -> list[Whole]:
         return []
