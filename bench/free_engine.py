@@ -13,8 +13,9 @@ from typing import cast
 
 from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root
+from agentcache.cache.lower import LowerTiers
 from agentcache.cache.manager import CacheManager
-from agentcache.cache.tiers import Data, LowerTiers
+from agentcache.cache.tiers import Data
 from agentcache.chat.detokenizer import TextDelta, TextStream
 from agentcache.engine.bounds import Bounds
 from agentcache.engine.core import EngineCore

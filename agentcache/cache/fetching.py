@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from agentcache.cache.tiers import PageName, Tier
 
 if TYPE_CHECKING:
-    from agentcache.cache.tiers import LowerTiers
+    from agentcache.cache.lower import LowerTiers
     from agentcache.cache.tokens import PagedTokens
 
 

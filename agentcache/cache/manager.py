@@ -23,12 +23,12 @@ from agentcache.cache.fetching import Errand, FarTier
 from agentcache.cache.hashing import pack_tokens
 from agentcache.cache.in_flight import InFlight, fills_much_of, longest_open_page
 from agentcache.cache.lease import Lease
+from agentcache.cache.lower import FoundPage, LowerTiers
 from agentcache.cache.pages import PageCopy, PageLoad, PagePool
 from agentcache.cache.pins import Pin, Pins
 from agentcache.cache.prefix_tree import Match, Node, PrefixTree, common_tokens
 from agentcache.cache.publishing import Publisher
 from agentcache.cache.residency import DEVICE, AllLeft, Residency
-from agentcache.cache.tiers import FoundPage, LowerTiers
 from agentcache.cache.tokens import PagedTokens, Trail
 from agentcache.errors import InvariantError
 from agentcache.faults import Faults

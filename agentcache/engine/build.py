@@ -12,9 +12,10 @@ import torch
 
 from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root
+from agentcache.cache.lower import LowerTiers
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.public import PublicPrefixes
-from agentcache.cache.tiers import HostTier, LowerTiers, PageIO, Tier
+from agentcache.cache.tiers import HostTier, PageIO, Tier
 from agentcache.chat.detokenizer import TextStream
 from agentcache.chat.public_prefix import read_public_prefixes
 from agentcache.chat.renderer import ChatRenderer

@@ -7,7 +7,8 @@ import pytest
 from replay import VOCAB, PlainText, ReplayRunner, fold, states
 from scheduling import World, make_world, prompt_of
 
-from agentcache.cache.tiers import HostTier, LowerTiers
+from agentcache.cache.lower import LowerTiers
+from agentcache.cache.tiers import HostTier
 from agentcache.chat.detokenizer import TextDelta
 from agentcache.request import ConstraintError, FinishReason, TokenLogprob
 from agentcache.scheduler.preemption import Costs

@@ -7,9 +7,10 @@ from replay import ReplayRunner, states
 
 from agentcache.cache.hashing import namespace_root
 from agentcache.cache.lease import Lease
+from agentcache.cache.lower import LowerTiers
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.pages import PageLoad
-from agentcache.cache.tiers import HostTier, LowerTiers
+from agentcache.cache.tiers import HostTier
 from agentcache.cache.tokens import PagedTokens
 
 SIZE = 4

@@ -8,8 +8,9 @@ from replay import VOCAB, PlainText, ReplayRunner, continuation, make_request
 
 from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root, pack_tokens, page_key
+from agentcache.cache.lower import LowerTiers
 from agentcache.cache.manager import CacheManager
-from agentcache.cache.tiers import HostTier, LowerTiers, StoredPage
+from agentcache.cache.tiers import HostTier, StoredPage
 from agentcache.engine.bounds import Bounds
 from agentcache.engine.core import EngineCore
 from agentcache.errors import SettingsError

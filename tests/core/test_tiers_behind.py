@@ -6,8 +6,9 @@ from replay import ReplayRunner
 
 from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import namespace_root
+from agentcache.cache.lower import LowerTiers
 from agentcache.cache.manager import CacheManager
-from agentcache.cache.tiers import HostTier, LowerTiers
+from agentcache.cache.tiers import HostTier
 from agentcache.cache.tokens import PagedTokens
 
 ROOT = namespace_root("model")

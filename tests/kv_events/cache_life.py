@@ -8,8 +8,9 @@ from pathlib import Path
 from agentcache.cache.disk import DiskTier
 from agentcache.cache.hashing import TOKEN_BYTES, namespace_root
 from agentcache.cache.lease import Lease
+from agentcache.cache.lower import LowerTiers
 from agentcache.cache.manager import CacheManager
-from agentcache.cache.tiers import HostTier, LowerTiers
+from agentcache.cache.tiers import HostTier
 from agentcache.cache.tokens import PagedTokens, PublicPart
 
 SIZE = 4

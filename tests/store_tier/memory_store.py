@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from replay import VOCAB, PlainText, ReplayRunner
 
 from agentcache.cache.hashing import namespace_root
+from agentcache.cache.lower import LowerTiers
 from agentcache.cache.manager import CacheManager
-from agentcache.cache.tiers import HostTier, LowerTiers, Tier, TierStats
+from agentcache.cache.tiers import HostTier, Tier, TierStats
 from agentcache.engine.bounds import Bounds
 from agentcache.engine.core import EngineCore
 from agentcache.scheduler.preemption import Costs
