@@ -105,7 +105,7 @@ class DiskTier:
         with self._lock:
             waiting = self._waiting.get(key)
             if waiting is not None:
-                return waiting if (waiting.parent, waiting.tokens) == (parent, tokens) else None
+                return waiting if waiting.follows(parent, tokens) else None
             if key not in self._sizes:
                 return None
         try:

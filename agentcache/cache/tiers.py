@@ -50,6 +50,10 @@ class StoredPage(NamedTuple):
     """What ``residency.PageArrived`` says of it as ``parent`` and ``root``; empty where nobody is told of it: it is only partly
     filled, or comes back from a tier."""
 
+    def follows(self, parent: bytes, tokens: bytes) -> bool:
+        """Whether it is the page of these tokens behind that key, and not another one whose key is the same by chance."""
+        return (self.parent, self.tokens) == (parent, tokens)
+
     def arrived(self, tier: str) -> PageArrived:
         return PageArrived(self.key, self.before, self.root, self.tokens, tier)
 
@@ -154,7 +158,7 @@ class HostTier:
 
     def get(self, key: bytes, parent: bytes, tokens: bytes) -> StoredPage | None:
         page = self._pages.get(key)
-        return page if page is not None and (page.parent, page.tokens) == (parent, tokens) else None
+        return page if page is not None and page.follows(parent, tokens) else None
 
     def touch(self, key: bytes) -> None:
         if key in self._pages:

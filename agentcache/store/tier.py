@@ -126,7 +126,7 @@ class StoreTier:
 
     def get(self, key: bytes, parent: bytes, tokens: bytes) -> StoredPage | None:
         page = self._staging.get(key) or self._writer.get(key)
-        return page if page is not None and (page.parent, page.tokens) == (parent, tokens) else None
+        return page if page is not None and page.follows(parent, tokens) else None
 
     def touch(self, key: bytes) -> None:
         """What has arrived goes when the request that it came for has it."""
