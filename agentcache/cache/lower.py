@@ -66,6 +66,7 @@ class LowerTiers:
         self._when_read = when_read
         self._faults = faults or Faults()
         self._durable = [tier for tier in self.tiers if tier.durable]
+        self._host = [tier for tier in self.tiers if isinstance(tier, HostTier)]
         self.copy_s: float | None = None
         """Seconds that reading one page takes, of late; ``None`` before the first."""
         self.token_s = 0.0
@@ -113,13 +114,12 @@ class LowerTiers:
     @property
     def swap_pages(self) -> int:
         """Pages that host memory can take of a sequence that is swapped out."""
-        return sum(tier.capacity for tier in self.tiers if isinstance(tier, HostTier))
+        return sum(tier.capacity for tier in self._host)
 
     def swap_out(self, nodes: Sequence[Node]) -> None:
         """Copy pages to host memory, full or not; the first of them last, so that it leaves last."""
-        host = [tier for tier in self.tiers if isinstance(tier, HostTier)]
         for node in reversed(nodes):
-            self._put(node, host)
+            self._put(node, self._host)
 
     def find_tail(self, tokens: PagedTokens, page: int, end: int) -> FoundPage | None:
         """The partly filled page ``page`` of a sequence that was swapped out when it had ``end`` tokens."""
@@ -210,9 +210,8 @@ class LowerTiers:
 
     def residents(self) -> Iterator[PageArrived]:
         """Whole pages whose tokens are known, which is so in host memory."""
-        for tier in self.tiers:
-            if isinstance(tier, HostTier):
-                yield from tier.residents()
+        for tier in self._host:
+            yield from tier.residents()
 
     # -- a tier that answers later --------------------------------------------------------------------------------
 
@@ -235,9 +234,10 @@ class LowerTiers:
 
     def where(self, key: bytes) -> str | None:
         """The nearest tier that has a page, or is taken to have it."""
-        if self.far is not None and not any(key in tier for tier in self.tiers):
-            return self.far.name if self.far.knows(key) else None
-        return next((tier.name for tier in self.tiers if key in tier), None)
+        at_hand = next((tier.name for tier in self.tiers if key in tier), None)
+        if at_hand is None and self.far is not None and self.far.knows(key):
+            return self.far.name
+        return at_hand
 
     def _first(self, key: bytes, parent: bytes, tokens: bytes) -> FoundPage | None:
         for tier in self.tiers:
