@@ -37,7 +37,7 @@ def look_up(manager: CacheManager, waiter: Waiter, announced: set[bytes]) -> Non
     tokens = waiter.sequence.tokens
     known = _cached_pages(manager, tokens, waiter.pages)
     if manager.lower is not None and (known != waiter.pages or not waiter.below):
-        waiter.below = _pages_below(manager, tokens, known)
+        waiter.below = manager.lower.pages_at_hand(tokens, known)
     waiter.pages = known
     waiter.in_flight = known < tokens.num_full_pages and tokens.key(known) in announced
     waiter.uncached = max(1, waiter.total - (known + waiter.below) * manager.page_size)
@@ -63,15 +63,6 @@ def _cached_pages(manager: CacheManager, tokens: PagedTokens, guess: int) -> int
     if (not guess or get(keys[guess - 1]) is not None) and (guess == count or get(keys[guess]) is None):
         return guess
     return bisect_left(range(count), True, key=lambda page: get(keys[page]) is None)
-
-
-def _pages_below(manager: CacheManager, tokens: PagedTokens, start: int) -> int:
-    """Whole pages from ``start`` on that the tiers below the device hold without a gap."""
-    tiers = manager.lower.tiers if manager.lower is not None else ()
-    page = start
-    while page < tokens.num_full_pages and any(tokens.key(page) in tier for tier in tiers):
-        page += 1
-    return page - start
 
 
 def private_part(manager: CacheManager, lease: Lease) -> tuple[int, int]:
