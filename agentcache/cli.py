@@ -151,9 +151,10 @@ def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
 
 def _help(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
+    if default is None:
+        return str(field.description)
     sized = name in SIZES or name in CLUSTER_SIZES
-    notes = [] if default is None else [f"default: {size_text(default) if sized else default}"]
-    return f"{field.description} ({'; '.join(notes)})" if notes else str(field.description)
+    return f"{field.description} (default: {size_text(default) if sized else default})"
 
 
 def _choices(annotation: Any) -> tuple[str, ...] | None:
