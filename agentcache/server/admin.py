@@ -22,15 +22,17 @@ from agentcache.server.openapi import json_request
 
 def health_body(healthy: bool, reason: str, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
     """What ``/health`` says of an engine and of what it works with; of an engine alone, its status alone."""
-    red = {} if healthy else {"reason": reason}
-    troubles = {neighbour.name: neighbour.trouble() for neighbour in neighbours}
-    if not troubles:
-        return {"status": "ok" if healthy else "unavailable", **red}
-    components: dict[str, dict[str, str]] = {"engine": {"status": "ok" if healthy else "unavailable", **red}}
-    for name, trouble in troubles.items():
-        components[name] = {"status": "ok"} if trouble is None else {"status": "unavailable", "reason": trouble}
-    status = "unavailable" if not healthy else "degraded" if any(troubles.values()) else "ok"
-    return {"status": status, **red, "components": components}
+    engine = _component(None if healthy else reason)
+    others = {neighbour.name: _component(neighbour.trouble()) for neighbour in neighbours}
+    if not others:
+        return engine
+    degraded = healthy and any(other["status"] != "ok" for other in others.values())
+    status = "degraded" if degraded else engine["status"]
+    return {**engine, "status": status, "components": {"engine": engine, **others}}
+
+
+def _component(trouble: str | None) -> dict[str, Any]:
+    return {"status": "ok"} if trouble is None else {"status": "unavailable", "reason": trouble}
 
 
 def open_router(context: Context) -> APIRouter:
