@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentcache.cache.fetching import FarStats
 from agentcache.cache.tiers import TIERS
 from agentcache.engine.stats import EngineStats, Histogram
 from agentcache.server.context import Context
 from agentcache.server.watch.http_figures import HttpFigures
-from agentcache.server.watch.store_figures import store_figures
 
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "From arrival to the first token",
@@ -67,7 +67,7 @@ class EngineCollector(Collector):
         yield GaugeMetricFamily("agentcache_sessions", "Sessions that are kept", value=len(self._context.desk.store))
         yield from self._own(stats)
         if stats.far is not None:
-            yield from store_figures(stats.far)
+            yield from _store_figures(stats.far)
         yield from self._twins(stats)
 
     def _own(self, stats: EngineStats) -> Iterator[Metric]:
@@ -139,6 +139,31 @@ class EngineCollector(Collector):
             yield _histogram(f"vllm:{name}", _HISTOGRAMS[name], stats.histograms[name], label)
         for name, renamed in _VLLM_RENAMED.items():
             yield _histogram(f"vllm:{renamed}", _HISTOGRAMS[name], stats.histograms[name], label)
+
+
+def _store_figures(far: FarStats) -> Iterator[Metric]:
+    """What this server asked of the shared store and gave to it, and what it thinks of the way there."""
+    meaning = "Attempts to fetch pages for a request, by how they ended"
+    yield _counters("agentcache_store_fetches", meaning, "outcome", far.fetches)
+    meaning = "Pages by what became of them on their way from or to the store"
+    yield _counters("agentcache_store_pages", meaning, "what", far.pages)
+    yield _counters("agentcache_store_bytes", "The same in bytes", "what", far.bytes)
+    meaning = "Values that were not the page that was asked for, by reason"
+    yield _counters("agentcache_store_rejected_pages", meaning, "reason", far.rejected)
+    yield GaugeMetricFamily(
+        "agentcache_store_latency_seconds", "Estimate: seconds to answer at all, of late", value=far.latency_s or 0
+    )
+    yield GaugeMetricFamily(
+        "agentcache_store_bandwidth_bytes_per_second",
+        "Estimate: bytes a second beyond that, of late; 0 before the first transfer",
+        value=far.bandwidth or 0,
+    )
+    yield GaugeMetricFamily(
+        "agentcache_store_gate_open",
+        "Whether fetching costs less than computing, for any prompt",
+        value=far.gate_open,
+    )
+    yield GaugeMetricFamily("agentcache_store_up", "Whether the store answers", value=far.up)
 
 
 def _pages(stats: EngineStats) -> dict[str, int]:
