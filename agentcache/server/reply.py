@@ -23,6 +23,9 @@ from agentcache.server.writer import Writer, encode
 
 logger = logging.getLogger(__name__)
 
+STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+"""Of streams of events, which nobody on their way may hold back."""
+
 
 async def answer(context: Context, request: HttpRequest, job: Job, writer: Writer) -> Response:
     """Run ``job`` and answer it, streamed or whole.
@@ -163,7 +166,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, generation: Generation, writer: Writer, recorder: Recorder) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        super().__init__(headers=STREAM_HEADERS)
         del self.headers["content-length"]
         self._generation = generation
         self._writer = writer

@@ -26,7 +26,7 @@ from agentcache.server.errors import ApiError
 from agentcache.server.generation import Delta, Generation
 from agentcache.server.job import Job, Prompt
 from agentcache.server.params import sampling_params
-from agentcache.server.reply import Recorder
+from agentcache.server.reply import STREAM_HEADERS, EventStream, Recorder
 from agentcache.server.sessions.steps import Steps
 from agentcache.server.usage import Notes
 from agentcache.server.writer import Writer, encode
@@ -138,8 +138,7 @@ async def answer_again(
 
 def _streamed(writer: Writer, reply: Delta) -> Response:
     events = writer.opening() + b"".join(writer.events([reply])) + writer.ending()
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return Response(events, media_type="text/event-stream", headers=headers)
+    return Response(events, media_type=EventStream.media_type, headers=STREAM_HEADERS)
 
 
 class _Told:
