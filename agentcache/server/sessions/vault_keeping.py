@@ -20,7 +20,7 @@ from agentcache.server.sessions.keeping import Client, Find
 from agentcache.server.sessions.keyed_locks import KeyedLocks
 from agentcache.server.sessions.vault_calls import VaultCalls
 from agentcache.sessions.records import DamagedRecordError, Records
-from agentcache.sessions.session import Home, Session, SessionBusyError
+from agentcache.sessions.session import Session, SessionBusyError
 from agentcache.sessions.store import ID, SessionStore
 from agentcache.sessions.vault import Kept, RecordName, SessionVault, VaultUnavailableError, digest_of
 
@@ -92,8 +92,10 @@ class VaultKeeper:
 
     async def _look(self, client: Client, session_id: str, here: Session | None, until: float) -> Session | None:
         """A session as the vault has it, which is not kept here for that."""
-        if self._now() > until or (here is not None and here.closed):
-            return None if here is None or here.closed else here
+        if here is not None and here.closed:
+            return None
+        if self._now() > until:
+            return here
         name = RecordName(client.owner, session_id)
         try:
             kept = await self.calls.load(name)
@@ -108,9 +110,8 @@ class VaultKeeper:
         """Under the session's lock."""
         name = RecordName(client.owner, session_id)
         session = self._store.find(session_id, client.owner)
-        if (
-            session is None or session.in_flight is None
-        ):  # a turn that is in flight here finds out where it is committed
+        # A turn that is in flight here finds out where it is committed.
+        if session is None or session.in_flight is None:
             session = await self._compared(client, name, session)
         if use:
             session.touch(self._now())
@@ -276,10 +277,10 @@ class VaultKeeper:
     async def _overtaken(self, session: Session) -> AgentCacheError:
         """Another server has changed a session since it was last compared: take that over; what its client is told."""
         self._counts["overtaken"] += 1
-        name, home = _name(session), session.home
+        name = _name(session)
         try:
             kept = await self.calls.load(name)
-            await self._take_over(Client(home.owner, partial(_at, home)), name, session, kept)
+            await self._take_over(_client_of(session), name, session, kept)
         except VaultUnavailableError:
             pass  # compared again when it is asked for
         except AgentCacheError as error:
@@ -303,9 +304,8 @@ class VaultKeeper:
         await _few_at_a_time([partial(self._pay, session) for session in self._owing.values()])
 
     async def _pay(self, session: Session) -> None:
-        home = session.home
         with suppress(AgentCacheError):
-            await self.get(Client(home.owner, partial(_at, home)), session.id, use=False)
+            await self.get(_client_of(session), session.id, use=False)
 
     async def close(self) -> None:
         await self.tend()
@@ -323,8 +323,9 @@ async def _few_at_a_time(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]
     return await asyncio.gather(*map(one, works))
 
 
-def _at(home: Home, _: str | None) -> Home:
-    return home
+def _client_of(session: Session) -> Client:
+    """Whoever has ``session``, as far as that one is concerned: its salt never changes."""
+    return Client(session.home.owner, lambda _: session.home)
 
 
 def _name(session: Session) -> RecordName:
