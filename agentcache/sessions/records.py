@@ -49,11 +49,20 @@ class RecordDivergedError(AgentCacheError):
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
-    """Sessions' times are seconds on the engine's clock, which is nobody else's: records have Unix seconds."""
+class Clock:
+    """Sessions' times are seconds on the engine's clock, which is nobody else's: records have Unix seconds.
 
-    to_unix: Callable[[float], float]
-    from_unix: Callable[[float], float]
+    Attributes:
+        began: when the engine's clock stood at 0, in Unix seconds.
+    """
+
+    began: float
+
+    def to_unix(self, at: float) -> float:
+        return at + self.began
+
+    def from_unix(self, at: float) -> float:
+        return at - self.began
 
 
 class Records:
@@ -63,13 +72,13 @@ class Records:
         made_with: what this server runs.
     """
 
-    def __init__(self, made_with: MadeWith, clocks: Clocks) -> None:
+    def __init__(self, made_with: MadeWith, clock: Clock) -> None:
         self._made_with = made_with
-        self.clocks = clocks
+        self.clock = clock
 
     def of_session(self, session: Session, version: int) -> bytes:
         """The committed turns of ``session``.  Nobody may change it meanwhile (``Session.draft``)."""
-        unix = self.clocks.to_unix
+        unix = self.clock.to_unix
         data = session_to_json(session, self._made_with, packed=True) | {
             "parent": session.parent,
             "created": unix(session.created),
@@ -133,7 +142,7 @@ class Records:
     def _revived(
         self, name: RecordName, saved: Saved, data: dict[str, Any], home: Callable[[str | None], Home]
     ) -> Session:
-        here, expires, parent = self.clocks.from_unix, float(data["expires"]), data["parent"]
+        here, expires, parent = self.clock.from_unix, float(data["expires"]), data["parent"]
         events = [{**event, "event": str(event["event"]), "at": here(float(event["at"]))} for event in data["events"]]
         return Session(
             id=name.id,

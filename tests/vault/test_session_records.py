@@ -12,7 +12,7 @@ import pytest
 
 from agentcache.chat.tool_text import Announcement
 from agentcache.sessions.added_tools import AddedTools
-from agentcache.sessions.records import Clocks, DamagedRecordError, RecordDivergedError, Records, inflated
+from agentcache.sessions.records import Clock, DamagedRecordError, RecordDivergedError, Records, inflated
 from agentcache.sessions.session import Head, Home, Session
 from agentcache.sessions.session_json import MadeWith
 from agentcache.sessions.transcript import EndToken, KnownReply, Mark, Transcript
@@ -20,7 +20,7 @@ from agentcache.sessions.turn import Answered, Figures, Turn
 from agentcache.sessions.vault import Kept, RecordName
 
 MADE = MadeWith("model/1", "template")
-HERE, THERE = Clocks(lambda at: at + 1000, lambda at: at - 1000), Clocks(lambda at: at + 7, lambda at: at - 7)
+HERE, THERE = Clock(1000), Clock(7)
 HOME = Home(b"owner", b"root", "salt")
 NAME = RecordName(HOME.owner, "sess_1")
 
@@ -51,8 +51,8 @@ def kept(session: Session, version: int = 4) -> Kept:
     return Kept(version, Records(MADE, HERE).of_session(session, version))
 
 
-def read(record: Kept, name: RecordName = NAME, made: MadeWith = MADE, clocks: Clocks = THERE) -> Session | None:
-    return Records(made, clocks).session(name, record, lambda salt: Home(b"owner", b"root", salt))
+def read(record: Kept, name: RecordName = NAME, made: MadeWith = MADE, clock: Clock = THERE) -> Session | None:
+    return Records(made, clock).session(name, record, lambda salt: Home(b"owner", b"root", salt))
 
 
 @pytest.mark.parametrize("turns,tokens", [(0, 0), (1, 40), (5, 5000)])
@@ -64,7 +64,7 @@ def test_a_session_comes_back_as_it_was_on_a_clock_of_its_own(turns, tokens):
         assert getattr(found, name) == getattr(session, name), name
     assert (found.created, found.expires_at) == (5.0 + 993, 77.5 + 993) and found.copy.expires == 1077.5
     assert list(found.events) == [{**event, "at": event["at"] + 993} for event in session.events]
-    again = read(Kept(9, Records(MADE, THERE).of_session(found, 9)), clocks=HERE)
+    again = read(Kept(9, Records(MADE, THERE).of_session(found, 9)), clock=HERE)
     assert again is not None and again.turns == session.turns and again.created == session.created
 
 

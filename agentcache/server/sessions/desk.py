@@ -17,7 +17,7 @@ from agentcache.server.sessions.namespaces import ModelsBefore, Namespaces
 from agentcache.server.sessions.snapshot_shelves import FileShelf, SnapshotShelf, VaultShelf
 from agentcache.server.sessions.vault_keeping import VaultKeeper
 from agentcache.sessions.known import KnownTranscripts
-from agentcache.sessions.records import Clocks, Records
+from agentcache.sessions.records import Clock, Records
 from agentcache.sessions.session import Home
 from agentcache.sessions.session_json import MadeWith
 from agentcache.sessions.snapshots import Snapshots
@@ -49,12 +49,11 @@ class SessionDesk:
         self.models_before = ModelsBefore(settings.disk_dir, engine.root_base, engine.info.page_size)
         self._settings = settings
         # The engine's clock is this process's monotonic one, plus what test hooks added to it.
-        self._epoch = time.time() - time.monotonic()
+        self._clock = Clock(time.time() - time.monotonic())
         self.keeper: Keeper = LocalKeeper(self.store)
         self.snapshots: SnapshotShelf = FileShelf(lambda: self._snapshot_files)
         if vault is not None:
-            clocks = Clocks(lambda at: at + self._epoch, lambda at: at - self._epoch)
-            records = Records(self._made_with, clocks)
+            records = Records(self._made_with, self._clock)
             keeper = VaultKeeper(self.store, vault, records, engine.now, self.leases.end)
             self.keeper = keeper
             if vault.lasting:
@@ -72,7 +71,7 @@ class SessionDesk:
 
     def unix(self, at: float) -> float:
         """A time of the engine's clock in Unix seconds."""
-        return round(at + self._epoch, 3)
+        return round(self._clock.to_unix(at), 3)
 
     def home(self, key: str | None, salt: str | None) -> Home:
         owner = namespace_root("session owner", key)

@@ -222,7 +222,7 @@ class VaultKeeper:
 
     async def _say_used(self, session: Session) -> None:
         """The vault is told now and then that a session is in use."""
-        if self._records.clocks.to_unix(session.expires_at) - session.copy.expires > session.ttl_s / 4:
+        if self._records.clock.to_unix(session.expires_at) - session.copy.expires > session.ttl_s / 4:
             await self._put(session, session)
 
     async def _put(self, session: Session, state: Session) -> bool:
@@ -243,7 +243,7 @@ class VaultKeeper:
                 if kept.record != record:
                     return False
                 copy.version, copy.digest, copy.owed = version, digest_of(record), False
-                copy.expires = self._records.clocks.to_unix(state.expires_at)
+                copy.expires = self._records.clock.to_unix(state.expires_at)
                 copy.tried.clear()
                 self._owing.pop(name, None)
                 self._counts["written"] += 1
