@@ -123,8 +123,7 @@ class Records:
         kind, data = _unpack(name, kept)
         if kind is not Kind.SNAPSHOT:
             raise DamagedRecordError(f"got a record of kind {kind.name}, expected {Kind.SNAPSHOT.name}")
-        shown = name.id.partition(":")[2]
-        return self._saved(data, f"from_snapshot: {shown!r} does not fit", "the snapshot")
+        return self._saved(data, f"from_snapshot: {name.snapshot!r} does not fit", "the snapshot")
 
     def _saved(self, data: dict[str, Any], refusal: str, what: str) -> Saved:
         try:

@@ -22,6 +22,8 @@ from typing import NamedTuple, Protocol
 
 from agentcache.errors import AgentCacheError
 
+_SNAPSHOT = "snapshot:"
+
 
 class VaultUnavailableError(AgentCacheError):
     """The vault did not answer, or not in time (HTTP 503)."""
@@ -34,6 +36,15 @@ class RecordName(NamedTuple):
     """``Home.owner``: a digest, never a key."""
     id: str
     """A session's id, or ``snapshot:`` and a snapshot's name."""
+
+    @classmethod
+    def of_snapshot(cls, owner: bytes, snapshot: str) -> RecordName:
+        return cls(owner, _SNAPSHOT + snapshot)
+
+    @property
+    def snapshot(self) -> str | None:
+        """A snapshot's name; ``None`` for a session's record."""
+        return self.id.removeprefix(_SNAPSHOT) if self.id.startswith(_SNAPSHOT) else None
 
 
 class Kept(NamedTuple):

@@ -53,7 +53,7 @@ class SessionIndex:
         """A record was written.  Whether the index must say so, which it need not where it knows the id for long enough."""
         now = time.time()
         with self._lock:
-            if ":" in name.id or self._known.get(name, 0.0) - now > ttl_s / 2:
+            if name.snapshot is not None or self._known.get(name, 0.0) - now > ttl_s / 2:
                 return False
             if len(self._known) >= _KNOWN:
                 self._known = {name: until for name, until in self._known.items() if until > now}

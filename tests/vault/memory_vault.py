@@ -56,7 +56,7 @@ class MemoryVault:
     async def ids_of(self, owner: bytes) -> list[str]:
         self._answer()
         with self.lock:
-            return [name.id for name in self.records if name.owner == owner and ":" not in name.id]
+            return [name.id for name in self.records if name.owner == owner and name.snapshot is None]
 
     async def close(self) -> None:
         """It outlives its servers."""

@@ -64,7 +64,7 @@ class VaultShelf:
         self._before = before
 
     async def save(self, name: str, session: Session) -> None:
-        place, version = _place(session.home.owner, name), 0
+        place, version = RecordName.of_snapshot(session.home.owner, name), 0
         for _ in range(_ATTEMPTS):
             record = await asyncio.to_thread(self._records.of_snapshot, place, session, version + 1)
             if await self._vault.save(place, record, version, _FOR_GOOD_S):
@@ -74,7 +74,7 @@ class VaultShelf:
         raise SnapshotFailedError(f"name: snapshot {name!r} is being written by others all the time")
 
     async def load(self, name: str, owner: bytes) -> Saved:
-        place = _place(owner, name)
+        place = RecordName.of_snapshot(owner, name)
         kept = await self._vault.load(place)
         if kept is None:
             return await self._before.load(name, owner)
@@ -85,7 +85,3 @@ class VaultShelf:
         except DamagedRecordError as error:
             logger.warning("snapshot %s: its record in the store is no use: %s", name, error)
             raise SnapshotFailedError(f"from_snapshot: {name!r} is damaged or of another format") from error
-
-
-def _place(owner: bytes, name: str) -> RecordName:
-    return RecordName(owner, f"snapshot:{name}")
