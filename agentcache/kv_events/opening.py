@@ -31,13 +31,13 @@ def open_events(settings: Settings) -> EventPublisher | None:
     from agentcache.kv_events.publisher import EventPublisher  # pyzmq and msgpack, which other servers do without
     from agentcache.kv_events.sockets import EventSockets
 
-    sockets = EventSockets(events, replay, settings.kv_events_topic)
+    sockets, trouble = EventSockets(events, replay, settings.kv_events_topic), None
     try:
         sockets.open()
     except SettingsError as error:
         if not settings.store_optional:
             sockets.close()
             raise
+        trouble = str(error)
         logger.warning("%s; it is tried again", error)
-        return EventPublisher(sockets, trouble=str(error), layout=settings.kv_events_format)
-    return EventPublisher(sockets, layout=settings.kv_events_format)
+    return EventPublisher(sockets, trouble=trouble, layout=settings.kv_events_format)

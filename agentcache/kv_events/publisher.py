@@ -23,10 +23,11 @@ import zmq
 
 from agentcache.cache.manager import CacheManager
 from agentcache.cache.residency import PageArrived, Residence, residents, watch_residency
+from agentcache.errors import SettingsError
 from agentcache.kv_events.format import Event, Layout, pack
 from agentcache.kv_events.ledger import Ledger
 from agentcache.kv_events.replay import ReplayBuffer
-from agentcache.kv_events.sockets import EventSockets, open_or_say_why
+from agentcache.kv_events.sockets import EventSockets
 
 logger = logging.getLogger(__name__)
 
@@ -167,17 +168,18 @@ class EventPublisher:
             newcomer = True
         if newcomer:
             self._start_over()
-        if not self._sockets.heard and not self._sockets.events.bind and not self._sockets.missing:
-            self._trouble = f"nobody reads at {self._sockets.events.given}"
-        elif not self._sockets.missing:
-            self._trouble = None
+        if not self._sockets.missing:
+            self._trouble = None if self._sockets.heard else f"nobody reads at {self._sockets.events.given}"
         self._publish_waiting()
 
     def _try_to_open(self) -> None:
-        self._trouble = open_or_say_why(self._sockets)
-        if self._trouble is None:
-            logger.info("events are published at %s", ", ".join(self.addresses))
-            self._start_over()
+        try:
+            self._sockets.open()
+        except SettingsError as error:
+            self._trouble = str(error)
+            return
+        logger.info("events are published at %s", ", ".join(self.addresses))
+        self._start_over()
 
     def _start_over(self) -> None:
         """Readers are told that there is nothing, and then everything that there is."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 import zmq
 
-from agentcache.errors import SettingsError
 from agentcache.kv_events.endpoint import Endpoint
 from agentcache.kv_events.format import END_OF_REPLAY, Message
 from agentcache.kv_events.replay import ReplayBuffer
@@ -120,12 +119,3 @@ class EventSockets:
         for made in self._open.values():
             made.close()
         self._open.clear()
-
-
-def open_or_say_why(sockets: EventSockets) -> str | None:
-    """What keeps the sockets from being open, in a sentence; ``None`` when they are."""
-    try:
-        sockets.open()
-    except SettingsError as error:
-        return str(error)
-    return None
