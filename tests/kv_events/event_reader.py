@@ -13,7 +13,8 @@ import msgpack
 import zmq
 
 STORED = ("type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name")
-MEDIA = {"GPU", "CPU", "STORAGE"}
+MEDIUM = {"device": "GPU", "host": "CPU", "disk": "STORAGE"}
+"""Tiers in the words of the format."""
 
 
 @dataclass
@@ -35,7 +36,7 @@ class View:
 
     block_size: int
     late: bool = False
-    blocks: dict[str, dict[int, Block]] = field(default_factory=lambda: {medium: {} for medium in MEDIA})
+    blocks: dict[str, dict[int, Block]] = field(default_factory=lambda: {medium: {} for medium in MEDIUM.values()})
     ever: set[int] = field(default_factory=set)
     next: int = 0
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -48,6 +49,11 @@ class View:
         for event in events:
             self.events.append(event)
             getattr(self, event["type"])(event)
+
+    def catch_up(self, replay: str) -> None:
+        """Have what was missed."""
+        for number, payload in replayed(replay, self.next):
+            self.take(number, payload)
 
     def BlockStored(self, event: dict[str, Any]) -> None:  # noqa: N802  named as on the wire
         assert tuple(event)[: len(STORED)] == STORED
@@ -104,8 +110,7 @@ class Reader:
 
     def catch_up(self, replay: str) -> None:
         """Have what was missed before the subscription came into force."""
-        for number, payload in replayed(replay, self.view.next):
-            self.view.take(number, payload)
+        self.view.catch_up(replay)
         self.replayed_to = self.view.next
 
     def until(self, holds: Callable[[], bool], wait_s: float = 20) -> None:

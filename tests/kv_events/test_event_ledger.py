@@ -3,14 +3,12 @@
 import msgpack
 import pytest
 from cache_life import ROOTS, SIZE, CacheLife
-from event_reader import View
+from event_reader import MEDIUM, View
 
 from agentcache.cache.hashing import pack_tokens, page_key
 from agentcache.cache.residency import AllLeft, PageArrived, PageLeft, Residence, watch_residency
 from agentcache.kv_events.format import block_hash, pack
 from agentcache.kv_events.ledger import Ledger
-
-MEDIUM = {"device": "GPU", "host": "CPU", "disk": "STORAGE"}
 
 
 def chain(*pages: int, tier: str = "device", root: bytes = ROOTS[0]) -> list[PageArrived]:

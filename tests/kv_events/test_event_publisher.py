@@ -77,18 +77,13 @@ def wait(holds: Callable[[], Any], wait_s: float = 20) -> None:
         time.sleep(0.01)
 
 
-def catch_up(view: View, replay: str) -> None:
-    for sequence, payload in replayed(replay, view.next):
-        view.take(sequence, payload)
-
-
 def test_replays_tell_everything_from_the_first_batch_on():
     with following(1, opened(kv_events_replay=ANY)) as engine:
         replay = engine.publisher.addresses[1]
         view = View(SIZE)
         for _ in range(3):
             engine.steps(20)
-            wait(lambda: catch_up(view, replay) or engine.agrees(view))
+            wait(lambda: view.catch_up(replay) or engine.agrees(view))
         assert view.events[0] == {"type": "AllBlocksCleared"}
         assert replayed(replay, view.next) == []
         first = replayed(replay, 0)[0][0]
@@ -154,7 +149,7 @@ def test_an_address_that_is_taken_is_an_error_or_waited_for():
         wait(lambda: engine.publisher.trouble() is None)
         view = View(SIZE, late=True)
         replay = next(a for a in engine.publisher.addresses if not a.endswith(f":{port}"))
-        wait(lambda: catch_up(view, replay) or engine.agrees(view))
+        wait(lambda: view.catch_up(replay) or engine.agrees(view))
 
 
 def test_a_reader_that_is_connected_to_is_told_everything_whenever_it_comes():

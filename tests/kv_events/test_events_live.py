@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from event_reader import View, reading, replayed
+from event_reader import MEDIUM, View, reading
 from live import LiveServer, drain, live_server
 from tiny_folder import VOCAB, write_tiny_folder
 
@@ -22,7 +22,6 @@ from agentcache.kv_events.opening import open_events
 from agentcache.settings import Settings
 
 ANY = "tcp://127.0.0.1:*"
-MEDIUM = {"device": "GPU", "host": "CPU", "disk": "STORAGE"}
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +85,6 @@ def test_a_reader_knows_what_a_small_server_holds_through_hits_evictions_and_a_f
         drain(server)
 
 
-def catch_up(view: View, replay: str) -> None:
-    for sequence, payload in replayed(replay, view.next):
-        view.take(sequence, payload)
-
-
 def agrees(view: View, found: dict[str, set[int]]) -> bool:
     return all(view.hashes(medium) == pages for medium, pages in found.items())
 
@@ -104,7 +98,7 @@ def test_blocks_are_named_by_the_chain_of_their_tokens_and_namespace(folder):
             server.http.headers["authorization"] = "Bearer b"
             wanted = chain_of(server, prompt, key)
             while not set(wanted) <= view.hashes():
-                catch_up(view, address_of(server, 1))
+                view.catch_up(address_of(server, 1))
             blocks = [view.blocks["GPU"][name] for name in wanted]
             assert [block.parent for block in blocks] == [None, *wanted[:-1]]
             assert [token for block in blocks for token in block.tokens] == prompt[:64]
@@ -118,10 +112,10 @@ def test_a_whole_cache_that_is_dropped_is_one_short_event(folder):
         cleared = "AllBlocksCleared"
         # Only what is left of a batch is told, so pages are flushed once they were; on a busy machine in more than one batch.
         while len([hash for event in view.events for hash in event.get("block_hashes", ())]) < 4:
-            catch_up(view, address_of(server, 1))
+            view.catch_up(address_of(server, 1))
         assert server.http.post("/v1/cache/flush").json()["flushed"]
         while view.events[-1]["type"] != cleared:
-            catch_up(view, address_of(server, 1))
+            view.catch_up(address_of(server, 1))
         first, second, *stored, last = [event["type"] for event in view.events]
         assert [first, second, last] == [cleared] * 3 and set(stored) == {"BlockStored"}
         assert held(server) == {"GPU": set()}
