@@ -7,7 +7,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from live import LiveServer, live_server
 from tiny_folder import VOCAB, write_tiny_folder
+from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -97,13 +98,6 @@ def servers(folder: Path, tmp_path: Path) -> Iterator[tuple[LiveServer, LiveServ
         yield first, stack.enter_context(live_server(folder, **events, **lower))
 
 
-def wait(holds: Callable[[], Any], wait_s: float = 30) -> None:
-    deadline = time.monotonic() + wait_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -142,10 +136,10 @@ def test_dynamo_chooses_the_server_that_has_the_beginning_and_follows_evictions(
     assert (selector.chosen(mine[:70] + prompt(3)), selector.chosen(theirs[:70] + prompt(3))) == (1, 2)
 
     serve(second, mine[:64])
-    wait(lambda: selector.blocks(mine) == {1: 6, 2: 4})
+    wait_until(lambda: selector.blocks(mine) == {1: 6, 2: 4}, 30)
     for seed in range(10, 18):  # too much for 64 pages: what was there before goes
         serve(first, prompt(seed, 200))
-    wait(lambda: selector.blocks(mine) == {1: 0, 2: 4})
+    wait_until(lambda: selector.blocks(mine) == {1: 0, 2: 4}, 30)
     assert selector.chosen(mine) == 2
 
 
@@ -159,10 +153,10 @@ def test_dynamo_counts_what_lower_tiers_have(servers, selector):
             break
         time.sleep(0.05)
     serve(second, ids)
-    wait(lambda: selector.blocks(ids) == {2: 6})
+    wait_until(lambda: selector.blocks(ids) == {2: 6}, 30)
     second.http.post("/v1/cache/flush")
-    wait(lambda: selector.blocks(ids) == {2: 0})
-    wait(lambda: selector.blocks(ids, "disk") == {2: 6})
+    wait_until(lambda: selector.blocks(ids) == {2: 0}, 30)
+    wait_until(lambda: selector.blocks(ids, "disk") == {2: 6}, 30)
     assert selector.blocks(ids, "host_pinned")[2] <= 4
     assert selector.chosen(ids) == 2
 
@@ -175,7 +169,7 @@ def test_dynamo_forgets_what_a_server_had_that_was_started_anew(folder, selector
         ports = [one.getsockname()[1], other.getsockname()[1]]
     events = {"kv_events": f"@tcp://127.0.0.1:{ports[0]}", "kv_events_replay": f"tcp://127.0.0.1:{ports[1]}"}
     for life in (1, 2):
-        wait(lambda: all(is_free(port) for port in ports))  # sockets are closed behind our back
+        wait_until(lambda: all(is_free(port) for port in ports), 30)  # sockets are closed behind our back
         with live_server(folder, num_pages=512, **events) as server:
             if life == 1:
                 selector.add(1, server, replay=replay)
@@ -185,5 +179,5 @@ def test_dynamo_forgets_what_a_server_had_that_was_started_anew(folder, selector
                     break
                 time.sleep(0.05)
             serve(server, prompt(life))
-            wait(lambda life=life: selector.blocks(prompt(life)) == {1: 6})
+            wait_until(lambda life=life: selector.blocks(prompt(life)) == {1: 6}, 30)
     assert selector.blocks(prompt(1)) == {1: 0}

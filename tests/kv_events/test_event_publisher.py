@@ -14,6 +14,7 @@ import pytest
 import zmq
 from cache_life import SIZE, CacheLife
 from event_reader import View, reading, replayed
+from waiting import wait_until
 
 from agentcache.cache.manager import CacheManager
 from agentcache.errors import SettingsError
@@ -70,20 +71,13 @@ def following(seed: int, publisher: EventPublisher) -> Iterator[Engine]:
         publisher.close(5)
 
 
-def wait(holds: Callable[[], Any], wait_s: float = 20) -> None:
-    deadline = time.monotonic() + wait_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_replays_tell_everything_from_the_first_batch_on():
     with following(1, opened(kv_events_replay=ANY)) as engine:
         replay = engine.publisher.addresses[1]
         view = View(SIZE)
         for _ in range(3):
             engine.steps(20)
-            wait(lambda: view.catch_up(replay) or engine.agrees(view))
+            wait_until(lambda: view.catch_up(replay) or engine.agrees(view))
         assert view.events[0] == {"type": "AllBlocksCleared"}
         assert replayed(replay, view.next) == []
         first = replayed(replay, 0)[0][0]
@@ -133,7 +127,7 @@ def test_a_queue_that_runs_over_leaves_a_number_out_and_everything_is_told_anew(
                     view.take(sequence, payload)
             return engine.agrees(view)
 
-        wait(told_since_the_gap)
+        wait_until(told_since_the_gap)
 
 
 def test_an_address_that_is_taken_is_an_error_or_waited_for():
@@ -146,10 +140,10 @@ def test_an_address_that_is_taken_is_an_error_or_waited_for():
         engine.steps(30)
         assert "Address already in use" in str(engine.publisher.trouble())
         other.close(0)
-        wait(lambda: engine.publisher.trouble() is None)
+        wait_until(lambda: engine.publisher.trouble() is None)
         view = View(SIZE, late=True)
         replay = next(a for a in engine.publisher.addresses if not a.endswith(f":{port}"))
-        wait(lambda: view.catch_up(replay) or engine.agrees(view))
+        wait_until(lambda: view.catch_up(replay) or engine.agrees(view))
 
 
 def test_a_reader_that_is_connected_to_is_told_everything_whenever_it_comes():
@@ -169,7 +163,7 @@ def test_a_reader_that_is_connected_to_is_told_everything_whenever_it_comes():
                 engine.steps(20)
                 reader.until(lambda found=reader: engine.agrees(found.view))
                 assert engine.publisher.trouble() is None
-            wait(lambda: "nobody reads" in str(engine.publisher.trouble()))
+            wait_until(lambda: "nobody reads" in str(engine.publisher.trouble()))
 
 
 def test_requests_that_are_none_are_passed_over():
@@ -180,7 +174,7 @@ def test_requests_that_are_none_are_passed_over():
         asking.connect(replay)
         for frames in ([b"", b"1"], [b"x"], [b"", b"", b"12345678"], [b"a", b"12345678"]):
             asking.send_multipart(frames)
-        wait(lambda: replayed(replay, 0))
+        wait_until(lambda: replayed(replay, 0))
         assert not asking.poll(50)
         asking.close(0)
 
@@ -192,7 +186,7 @@ def test_the_publisher_ends_at_once_and_leaves_its_address():
         address = publisher.addresses[0]
     engine.steps(10)  # what still happens is heard by nobody
     again: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)
-    wait(lambda: _binds(again, address))
+    wait_until(lambda: _binds(again, address))
     again.close(0)
     assert "agentcache-events" not in {thread.name for thread in threading.enumerate()}
 

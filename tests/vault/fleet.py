@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +21,6 @@ def said(reply: dict[str, Any]) -> list[int]:
 
 def asked(reply: dict[str, Any]) -> list[int]:
     return reply["prompt_token_ids"]
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
 
 
 @dataclass

@@ -6,8 +6,9 @@ import asyncio
 import time
 
 import pytest
-from fleet import asked, random_ids, raw_body, said, wait_until
+from fleet import asked, random_ids, raw_body, said
 from memory_vault import MemoryVault
+from waiting import wait_until
 
 from agentcache.server.sessions.keyed_locks import KeyedLocks
 

@@ -7,8 +7,9 @@ import json
 import time
 
 import pytest
-from fleet import asked, random_ids, raw_body, said, wait_until
+from fleet import asked, random_ids, raw_body, said
 from memory_vault import MemoryVault
+from waiting import wait_until
 
 
 def test_turns_that_were_answered_stay_when_the_vault_comes_back_during_a_turn(serve, vault):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from fleet import asked, chat_body, random_ids, raw_body, said, wait_until
+from fleet import asked, chat_body, random_ids, raw_body, said
+from waiting import wait_until
 
 from agentcache.replica_ids import replica_of
 
