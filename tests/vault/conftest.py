@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import Member
 from live import drain, live_server
 from memory_vault import MemoryVault
+from session_calls import HttpCalls
 from tiny_folder import write_tiny_folder
 
-Serve = Callable[..., AbstractContextManager[Member]]
+Serve = Callable[..., AbstractContextManager[HttpCalls]]
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +31,11 @@ def serve(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
     """``with serve("r0", vault) as member``: a named server, at whose end nothing may have leaked."""
 
     @contextmanager
-    def start(name: str | None, vault: Any, **settings: Any) -> Iterator[Member]:
+    def start(name: str | None, vault: Any, **settings: Any) -> Iterator[HttpCalls]:
         folder = settings.pop("folder", tiny)
         home = tmp_path_factory.mktemp("home")
         with live_server(folder, vault=vault, replica=name, **{"num_pages": 256, "home": home, **settings}) as server:
-            yield Member(server.http)
+            yield HttpCalls(server.http)
             drain(server)
 
     return start
@@ -47,7 +47,7 @@ def common() -> MemoryVault:
 
 
 @pytest.fixture(scope="module")
-def pair(serve: Serve, common: MemoryVault) -> Iterator[tuple[Member, Member]]:
+def pair(serve: Serve, common: MemoryVault) -> Iterator[tuple[HttpCalls, HttpCalls]]:
     """Two servers over ``common``, for a module's tests."""
     with serve("r0", common) as first, serve("r1", common) as second:
         yield first, second

@@ -6,8 +6,8 @@ import asyncio
 import time
 
 import pytest
-from fleet import asked, random_ids, raw_body, said
 from memory_vault import MemoryVault
+from session_calls import asked, random_ids, raw_body, said
 from waiting import wait_until
 
 from agentcache.server.sessions.keyed_locks import KeyedLocks
@@ -29,9 +29,9 @@ def rested() -> None:
 def test_a_session_goes_on_without_the_vault_and_is_written_when_it_answers_again(apart, common):
     first, second = apart
     session = first.create(prompt=random_ids(25, "away"))
-    replies = [first.turn(session, [1])]
+    replies = [first.go_on(session, [1])]
     common.down = True
-    replies += [first.turn(session, [2]), first.turn(session, [3])]
+    replies += [first.go_on(session, [2]), first.go_on(session, [3])]
     made = first.create(prompt=[4])
     assert asked(replies[2]) == asked(replies[1]) + said(replies[1]) + [3]
     for name in (session, made):
@@ -45,7 +45,7 @@ def test_a_session_goes_on_without_the_vault_and_is_written_when_it_answers_agai
     common.down = False
     wait_until(lambda: second.request("GET", f"/v1/sessions/{made}").status_code == 200)
     wait_until(lambda: second.turns(session) == 3)
-    after = second.turn(session, [5])
+    after = second.go_on(session, [5])
     assert asked(after) == asked(replies[2]) + said(replies[2]) + [5]
     assert first.turns(session) == 4
 
@@ -54,12 +54,12 @@ def test_what_was_written_without_an_answer_is_known_as_its_own(apart, common):
     first, second = apart
     session = first.create(prompt=random_ids(25, "deaf"))
     common.before_save = lambda name, expected: setattr(common, "deaf", True)
-    one = first.turn(session, [1])
+    one = first.go_on(session, [1])
     common.before_save = None
     assert common.records[common.of(session)].version == 2
     common.deaf = False
     rested()
-    two = first.turn(session, [2])
+    two = first.go_on(session, [2])
     assert asked(two) == asked(one) + said(one) + [2]
     assert second.turns(session) == 2
 
@@ -67,7 +67,7 @@ def test_what_was_written_without_an_answer_is_known_as_its_own(apart, common):
 def test_a_session_that_was_ended_meanwhile_ends_everywhere(apart, common):
     first, second = apart
     session = first.create(prompt=[1])
-    second.turn(session, [2])
+    second.go_on(session, [2])
     common.down = True
     first.call("DELETE", f"/v1/sessions/{session}")
     first.refused(404, "GET", f"/v1/sessions/{session}")
@@ -79,11 +79,11 @@ def test_a_session_that_was_ended_meanwhile_ends_everywhere(apart, common):
 def test_where_both_went_on_the_vaults_word_holds(apart, common):
     first, second = apart
     session = first.create(prompt=random_ids(25, "parted"))
-    first.turn(session, [1])
-    second.turn(session, [2])
+    first.go_on(session, [1])
+    second.go_on(session, [2])
     first.turns(session)
     common.down = True
-    first.turn(session, [3])
+    first.go_on(session, [3])
     common.down = False
     version = common.records[common.of(session)].version
     wait_until(lambda: common.records[common.of(session)].version > version)
@@ -96,7 +96,7 @@ def test_a_server_whose_vault_is_away_at_start_serves_new_sessions(serve):
     vault = MemoryVault(down=True)
     with serve("r0", vault) as member:
         session = member.create(prompt=[1, 2])
-        assert said(member.turn(session, [3]))
+        assert said(member.go_on(session, [3]))
         assert [each["id"] for each in member.call("GET", "/v1/sessions")["data"]] == [session]
         unknown = "sess_" + "0" * 24 + "-r1"
         assert member.request("POST", "/v1/completions", raw_body(unknown, [1])).status_code == 503

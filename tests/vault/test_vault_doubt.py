@@ -7,8 +7,8 @@ import json
 import time
 
 import pytest
-from fleet import asked, random_ids, raw_body, said
 from memory_vault import MemoryVault
+from session_calls import asked, random_ids, raw_body, said
 from waiting import wait_until
 
 
@@ -17,10 +17,10 @@ def test_turns_that_were_answered_stay_when_the_vault_comes_back_during_a_turn(s
     with serve("r0", vault) as first, serve("r1", vault) as second:
         session = first.create(prompt=random_ids(25, "back"))
         vault.before_save = lambda name, expected: setattr(vault, "deaf", True)
-        first.turn(session, [1])  # written, and not told so
+        first.go_on(session, [1])  # written, and not told so
         vault.before_save = None
         vault.deaf, vault.down = False, True
-        answered = first.turn(session, [2])  # not written
+        answered = first.go_on(session, [2])  # not written
         time.sleep(1.1)
         with first.http.stream("POST", "/v1/completions", json=raw_body(session, [3], 400, stream=True)) as slow:
             lines = slow.iter_lines()
@@ -29,7 +29,7 @@ def test_turns_that_were_answered_stay_when_the_vault_comes_back_during_a_turn(s
             rest = "\n".join(lines)
         assert "session_busy" not in rest and '"finish_reason":"length"' in rest
         wait_until(lambda: first.turns(session) == second.turns(session) == 3)
-        assert asked(second.turn(session, [4]))[: len(asked(answered)) + 8] == asked(answered) + said(answered)
+        assert asked(second.go_on(session, [4]))[: len(asked(answered)) + 8] == asked(answered) + said(answered)
         counts = first.http.get("/metrics").text
         assert all(f'agentcache_session_vault_total{{event="{name}"}} 0' in counts for name in ("overtaken", "parted"))
 
@@ -40,14 +40,14 @@ def test_numbers_that_a_vault_gives_out_again_are_not_taken_for_what_they_were(p
     first, second = pair
     session = first.create(prompt=random_ids(20, f"again {turns}"))
     for number in range(turns):
-        first.turn(session, [number])
-    latest = [second.turn(session, [7]) for _ in range(3)][-1]
+        first.go_on(session, [number])
+    latest = [second.go_on(session, [7]) for _ in range(3)][-1]
     with common.lock:
         common.records.clear()
     for _ in range(turns + 1):
-        latest = second.turn(session, [8])
+        latest = second.go_on(session, [8])
     assert first.turns(session) == second.turns(session) == 2 * turns + 4
-    assert asked(first.turn(session, [9])) == asked(latest) + said(latest) + [9]
+    assert asked(first.go_on(session, [9])) == asked(latest) + said(latest) + [9]
 
 
 ODD = [

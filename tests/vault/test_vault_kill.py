@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
-from fleet import Member, asked, chat_body, random_ids, raw_body, said
+from session_calls import HttpCalls, asked, chat_body, random_ids, raw_body, said
 from valkey_server import Valkey
 
 pytestmark = pytest.mark.cluster
@@ -21,7 +21,7 @@ TURNS = [random_ids(20, f"turn {i}") for i in range(4)]
 
 
 @contextmanager
-def process(folder, home, name: str, url: str) -> Iterator[tuple[subprocess.Popen[str], Member]]:
+def process(folder, home, name: str, url: str) -> Iterator[tuple[subprocess.Popen[str], HttpCalls]]:
     flags = ["--device", "cpu", "--dtype", "float32", "--threads", "1", "--num-pages", "128", "--access-log", "off"]
     flags += ["--port", "0", "--replica", name, "--store", url]
     command = [sys.executable, "-m", "agentcache", "serve", "--model", str(folder), *flags]
@@ -38,7 +38,7 @@ def process(folder, home, name: str, url: str) -> Iterator[tuple[subprocess.Pope
         address = re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))
         assert address, "".join(lines) + (home / f"{name}.log").read_text()
         with httpx.Client(base_url=address[0], timeout=60) as http:
-            yield server, Member(http)
+            yield server, HttpCalls(http)
     finally:
         server.kill()
         server.wait()
@@ -68,12 +68,12 @@ def test_sessions_of_a_killed_server_go_on_elsewhere_to_the_bit(tiny, tmp_path, 
         doomed, first = stack.enter_context(process(tiny, tmp_path, "r0", url))
         _, second = stack.enter_context(process(tiny, tmp_path, "r1", url))
         undisturbed = second.create(prompt=HEAD, cache_salt="undisturbed")
-        expected = [second.turn(undisturbed, turn, 12) for turn in TURNS]
+        expected = [second.go_on(undisturbed, turn, 12) for turn in TURNS]
         between, within = first.create(prompt=HEAD), first.create(prompt=HEAD)
         talk = first.create(system="You are a careful agent.")
         told = first.say(talk, "Which files are there?")
-        replies = [first.turn(between, turn, 12) for turn in TURNS[:2]]
-        first.turn(within, TURNS[0], 12)
+        replies = [first.go_on(between, turn, 12) for turn in TURNS[:2]]
+        first.go_on(within, TURNS[0], 12)
         body = raw_body(within, TURNS[1], 600, turn_id="me.1", if_turns=1, stream=True)
         with first.http.stream("POST", "/v1/completions", json=body) as broken:
             lines = broken.iter_lines()
@@ -82,10 +82,10 @@ def test_sessions_of_a_killed_server_go_on_elsewhere_to_the_bit(tiny, tmp_path, 
             kill(doomed)
             with pytest.raises(httpx.HTTPError):
                 list(lines)
-        replies += [second.turn(between, turn, 12) for turn in TURNS[2:]]
+        replies += [second.go_on(between, turn, 12) for turn in TURNS[2:]]
         for ours, theirs in zip(replies, expected, strict=True):
             assert asked(ours) == asked(theirs) and said(ours) == said(theirs)
-        again = second.turn(within, TURNS[1], 12, turn_id="me.1", if_turns=1)
+        again = second.go_on(within, TURNS[1], 12, turn_id="me.1", if_turns=1)
         assert asked(again) == asked(expected[1]) and said(again) == said(expected[1])
         more = second.call("POST", "/v1/chat/completions", chat_body(talk, "Read the first one."))
         assert asked(more)[: len(asked(told)) + 8] == asked(told) + said(told)
@@ -97,10 +97,10 @@ def test_a_server_that_comes_back_knows_that_its_sessions_went_on(tiny, tmp_path
     with process(tiny, tmp_path, "r1", url) as (_, second):
         with process(tiny, tmp_path, "r0", url) as (doomed, first):
             session = first.create(prompt=HEAD)
-            first.turn(session, TURNS[0])
+            first.go_on(session, TURNS[0])
             kill(doomed)
-        reply = second.turn(session, TURNS[1])
+        reply = second.go_on(session, TURNS[1])
         with process(tiny, tmp_path, "r0", url) as (_, first):
-            after = first.turn(session, TURNS[2])
+            after = first.go_on(session, TURNS[2])
             assert asked(after) == asked(reply) + said(reply) + TURNS[2]
             assert second.turns(session) == 3

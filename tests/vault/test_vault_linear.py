@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from fleet import Member, asked, random_ids, raw_body, said
 from memory_vault import MemoryVault
+from session_calls import HttpCalls, asked, random_ids, raw_body, said
 
 from agentcache.sessions.records import Kind, _unpack
 from agentcache.sessions.vault import Kept, RecordName, SessionVault
@@ -56,7 +56,7 @@ class Watched:
 class Client:
     """Does things at random, and notes what it was told."""
 
-    members: list[Member]
+    members: list[HttpCalls]
     sessions: list[str]
     rng: random.Random
     number: int
@@ -81,7 +81,7 @@ class Client:
             else:
                 self.ask(member, "DELETE", f"/v1/sessions/{session}?if_turns=9")
 
-    def turn(self, member: Member, session: str, turn_id: str) -> None:
+    def turn(self, member: HttpCalls, session: str, turn_id: str) -> None:
         new = random_ids(3, turn_id)
         answer = self.ask(member, "POST", "/v1/completions", raw_body(session, new, 4, turn_id=turn_id))
         if "choices" in answer:
@@ -97,7 +97,7 @@ class Client:
             self.turn(two, fork["id"], turn_id)
             self.ask(three, "POST", f"/v1/sessions/{session}/adopt", {"session": fork["id"]})
 
-    def ask(self, member: Member, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def ask(self, member: HttpCalls, method: str, path: str, body: Any = None) -> dict[str, Any]:
         reply = member.request(method, path, body)
         assert reply.status_code in (200, 404, 422, 429), reply.text
         self.statuses.append(reply.status_code)

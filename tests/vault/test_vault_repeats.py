@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fleet import asked, chat_body, random_ids, raw_body, said
 from live import events
+from session_calls import asked, chat_body, random_ids, raw_body, said
 
 COSTS = ("usage", "choices", "id", "created", "prompt_token_ids")
 
@@ -20,15 +20,15 @@ def same_answer(one, two):
 def test_a_raw_turn_is_answered_again(pair, at, if_turns):
     first, again = pair[0], pair[at]
     session = first.create(prompt=random_ids(33, f"{at}{if_turns}"))
-    first.turn(session, [1])
+    first.go_on(session, [1])
     fields = {"turn_id": "gateway.1"} | ({} if if_turns is None else {"if_turns": if_turns})
-    one = first.turn(session, [5, 6], **fields)
+    one = first.go_on(session, [5, 6], **fields)
     computed = again.call("GET", "/v1/cache")
     for _ in range(2):
-        same_answer(one, again.turn(session, [5, 6], **fields))
+        same_answer(one, again.go_on(session, [5, 6], **fields))
     assert again.call("GET", "/v1/cache") == computed, "nothing was computed"
     assert pair[1 - at].turns(session) == 2
-    after = again.turn(session, [7], turn_id="gateway.2")
+    after = again.go_on(session, [7], turn_id="gateway.2")
     assert asked(after) == asked(one) + said(one) + [7]
 
 
@@ -60,18 +60,18 @@ def test_a_stream_is_answered_again_as_a_stream(pair):
 def test_a_turn_whose_input_differs_is_another_turn(pair):
     first, second = pair
     session = first.create(prompt=random_ids(21, "differs"))
-    first.turn(session, [1], turn_id="x", if_turns=0)
+    first.go_on(session, [1], turn_id="x", if_turns=0)
     error = second.refused(422, "POST", "/v1/completions", raw_body(session, [2], turn_id="x", if_turns=0))
     assert error["code"] == "session_diverged"
-    second.turn(session, [2], turn_id="x")
+    second.go_on(session, [2], turn_id="x")
     assert first.turns(session) == 2
 
 
 def test_a_turn_that_somebody_went_on_from_is_not_answered_again(pair):
     first, second = pair
     session = first.create(prompt=random_ids(21, "went on"))
-    first.turn(session, [1], turn_id="x", if_turns=0)
-    second.turn(session, [2])
+    first.go_on(session, [1], turn_id="x", if_turns=0)
+    second.go_on(session, [2])
     error = first.refused(422, "POST", "/v1/completions", raw_body(session, [1], turn_id="x", if_turns=0))
     assert error["code"] == "session_diverged" and first.turns(session) == 2
 
@@ -79,9 +79,9 @@ def test_a_turn_that_somebody_went_on_from_is_not_answered_again(pair):
 def test_a_turn_that_was_rolled_back_is_made_again(pair):
     first, second = pair
     session = first.create(prompt=random_ids(21, "rolled back"))
-    one = first.turn(session, [1], turn_id="x")
+    one = first.go_on(session, [1], turn_id="x")
     second.do(session, "rollback", to_turn=0)
-    two = first.turn(session, [1], turn_id="x")
+    two = first.go_on(session, [1], turn_id="x")
     assert said(one) == said(two) and one["id"] != two["id"] and second.turns(session) == 1
 
 
@@ -98,12 +98,12 @@ def test_log_probabilities_are_not_kept_and_not_made_up(pair):
 def test_how_a_turn_ended_is_told_again(pair, stop):
     first, second = pair
     session = first.create(prompt=random_ids(21, f"ended {stop}"))
-    whole = first.turn(session, [1], 24)
+    whole = first.go_on(session, [1], 24)
     first.do(session, "rollback", to_turn=0)
     text = whole["choices"][0]["text"]
     fields = {"turn_id": "x"} | ({} if stop is None else {"stop": [text[6:8]]})
-    one = first.turn(session, [1], 24, **fields)
+    one = first.go_on(session, [1], 24, **fields)
     assert one["choices"][0]["finish_reason"] == ("length" if stop is None else "stop")
-    two = second.turn(session, [1], 24, **fields)
+    two = second.go_on(session, [1], 24, **fields)
     for name in ("text", "finish_reason", "stop_reason"):
         assert one["choices"][0][name] == two["choices"][0][name]
