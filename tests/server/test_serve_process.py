@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import httpx
 import pytest
 from live import drain
+from served import served
 from stub_engine import StubEngine
 
 from agentcache.errors import SettingsError
 from agentcache.server.app import run_server
 from agentcache.server.banner import print_banner
 from agentcache.settings import Settings
-
-
-@contextmanager
-def served(folder, *flags):
-    """``agentcache serve`` on a free port; yields (process, address, lines printed so far)."""
-    command = [sys.executable, "-m", "agentcache", "serve", "--model", str(folder), "--device", "cpu", "--port", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-    process = subprocess.Popen(
-        [*command, "--threads", "1", "--num-pages", "64", *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if "Ctrl-C" in line:
-                break
-        address = re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))
-        assert address, "".join(lines) + process.stderr.read()
-        yield process, address[0], lines
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
+from served import served
 from session_calls import HttpCalls, asked, chat_body, random_ids, raw_body, said
 from valkey_server import Valkey
 
@@ -22,27 +20,10 @@ TURNS = [random_ids(20, f"turn {i}") for i in range(4)]
 
 @contextmanager
 def process(folder, home, name: str, url: str) -> Iterator[tuple[subprocess.Popen[str], HttpCalls]]:
-    flags = ["--device", "cpu", "--dtype", "float32", "--threads", "1", "--num-pages", "128", "--access-log", "off"]
-    flags += ["--port", "0", "--replica", name, "--store", url]
-    command = [sys.executable, "-m", "agentcache", "serve", "--model", str(folder), *flags]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "AGENTCACHE_HOME": str(home)}
-    with open(home / f"{name}.log", "w") as log:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
-    try:
-        assert server.stdout is not None
-        lines = []
-        for line in server.stdout:
-            lines.append(line)
-            if "Ctrl-C" in line:
-                break
-        address = re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))
-        assert address, "".join(lines) + (home / f"{name}.log").read_text()
-        with httpx.Client(base_url=address[0], timeout=60) as http:
-            yield server, HttpCalls(http)
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
+    flags = ["--dtype", "float32", "--num-pages", "128", "--access-log", "off", "--home", str(home)]
+    flags += ["--replica", name, "--store", url]
+    with served(folder, *flags) as (server, address, _), httpx.Client(base_url=address, timeout=60) as http:
+        yield server, HttpCalls(http)
 
 
 @pytest.fixture(scope="module")
