@@ -10,6 +10,7 @@ from live import drain, live_server
 from memory_vault import MemoryVault
 from session_calls import HttpCalls
 from tiny_folder import write_tiny_folder
+from valkey_server import Valkey
 
 Serve = Callable[..., AbstractContextManager[HttpCalls]]
 
@@ -51,3 +52,20 @@ def pair(serve: Serve, common: MemoryVault) -> Iterator[tuple[HttpCalls, HttpCal
     """Two servers over ``common``, for a module's tests."""
     with serve("r0", common) as first, serve("r1", common) as second:
         yield first, second
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[Valkey]:
+    with Valkey() as server:
+        yield server
+
+
+@pytest.fixture(params=["redis", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty store."""
+    if request.param == "file":
+        return f"file://{tmp_path}/store?size=64MiB"
+    server: Valkey = request.getfixturevalue("valkey")
+    with server.client() as client:
+        client.flushall()
+    return server.url

@@ -26,18 +26,8 @@ def ids_of(index: SessionIndex) -> list[str]:
     return [name for part in range(PARTS) for name in index.ids_in(b"owner", part)]
 
 
-@pytest.fixture(scope="module")
-def valkey() -> Iterator[Valkey]:
-    with Valkey() as server:
-        yield server
-
-
-@pytest.fixture(params=["redis", "file"])
-def store(request, tmp_path) -> Iterator[PageStore]:
-    if request.param == "redis":
-        server: Valkey = request.getfixturevalue("valkey")
-        server.client().flushall()
-    url = f"file://{tmp_path}/store?size=64MiB" if request.param == "file" else server.url
+@pytest.fixture
+def store(url) -> Iterator[PageStore]:
     store = open_store(url, 10)
     yield store
     store.close()

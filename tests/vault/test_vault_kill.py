@@ -11,7 +11,6 @@ import httpx
 import pytest
 from served import served
 from session_calls import HttpCalls, asked, chat_body, random_ids, raw_body, said
-from valkey_server import Valkey
 
 pytestmark = pytest.mark.cluster
 HEAD = random_ids(60, "head")
@@ -24,19 +23,6 @@ def process(folder, home, name: str, url: str) -> Iterator[tuple[subprocess.Pope
     flags += ["--replica", name, "--store", url]
     with served(folder, *flags) as (server, address, _), httpx.Client(base_url=address, timeout=60) as http:
         yield server, HttpCalls(http)
-
-
-@pytest.fixture(scope="module")
-def valkey() -> Iterator[Valkey]:
-    with Valkey() as server:
-        yield server
-
-
-@pytest.fixture(params=["redis", "file"])
-def url(request, tmp_path) -> str:
-    if request.param == "file":
-        return f"file://{tmp_path}/store?size=64MiB"
-    return request.getfixturevalue("valkey").url
 
 
 def kill(server: subprocess.Popen[str]) -> None:
