@@ -73,13 +73,12 @@ class SessionIndex:
                 return
             key = next(iter(self._owed))
             entries = self._owed.pop(key)
+        written = False
         try:
             written = self._merge(key, entries)
-        except BaseException:
-            self._owe(key, entries)
-            raise
-        if not written:
-            self._owe(key, entries)
+        finally:
+            if not written:
+                self._owe(key, entries)
 
     def ids_in(self, owner: bytes, part: int) -> list[str]:
         """Ids of one of ``PARTS`` parts, each of which is a call of the store.
