@@ -18,7 +18,7 @@ from agentcache.errors import AgentCacheError, RequestError
 from agentcache.sessions.added_tools import AddedTools, beside
 from agentcache.sessions.transcript import Prompt, Reply, Transcript, continue_chat, render_fresh
 from agentcache.sessions.turn import Answered, Figures, Message, Turn
-from agentcache.sessions.vault import digest_of
+from agentcache.sessions.vault import Kept, digest_of
 
 EVENTS_KEPT = 256
 _CHANGES = frozenset({"turn", "rollback", "adopted"})
@@ -79,9 +79,9 @@ class VaultCopy:
     tried: set[bytes] = field(default_factory=set)
     expires: float = 0.0
 
-    def is_of(self, version: int, record: bytes) -> bool:
-        """Whether this is a copy of ``record``."""
-        return version == self.version and digest_of(record) == self.digest
+    def is_of(self, kept: Kept) -> bool:
+        """Whether this is a copy of that record."""
+        return kept.version == self.version and digest_of(kept.record) == self.digest
 
 
 @dataclass(slots=True, eq=False)

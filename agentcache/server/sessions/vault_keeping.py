@@ -99,7 +99,7 @@ class VaultKeeper:
         name = RecordName(client.owner, session_id)
         try:
             kept = await self.calls.load(name)
-            if here is not None and (kept is None or here.copy.is_of(*kept) or here.copy.owed):
+            if here is not None and (kept is None or here.copy.is_of(kept) or here.copy.owed):
                 return here
             found = None if kept is None else await self._read(client, name, kept)
         except AgentCacheError:
@@ -132,7 +132,7 @@ class VaultKeeper:
             session = None
         if session is None:
             return await self._take_over(client, name, None, kept)
-        same = kept is not None and session.copy.is_of(kept.version, kept.record)
+        same = kept is not None and session.copy.is_of(kept)
         theirs = kept is not None and not same and digest_of(kept.record) not in session.copy.tried
         if kept is not None and theirs and not await self._spoiled(client, session, kept):
             if session.copy.owed:
