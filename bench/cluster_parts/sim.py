@@ -1,6 +1,6 @@
 """Simulate many replicas: the real router, feeds and cache, a clock in place of a model.
 
-    python -m bench.cluster_parts.sim [--replicas 64] [--agents 640] [--pages 1024] [--seed 1] [--json]
+    python -m bench.cluster_parts.sim [--replicas 64] [--agents 640] [--pages 820] [--seed 1] [--json FILE]
 
 Agents send their growing transcripts (``sim_traffic``); replicas compute prompts one after the other (``sim_replica``); each of
 two ingresses knows what it sent itself, what answers brought along, and what each replica says once a second.
@@ -18,11 +18,13 @@ import argparse
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from agentcache.routing.keys import RoutingKey
 from bench.cluster_parts.sim_placement import Placement, Routed, at_random, by_session, round_robin
@@ -117,16 +119,22 @@ def simulate(cluster: Cluster, traffic: Traffic, told: Callable[[str], None] = l
 
 
 def _line(name: str, outcome: Outcome) -> Line:
-    work = outcome.work
+    replicas = len(outcome.work)
+    requests = Counter(turn.replica for turn in outcome.turns)
     return Line(
         name,
         len(outcome.turns),
         outcome.hit_rate(),
-        outcome.imbalance(),
-        max(work.values()) * len(work) / sum(work.values()),
+        _balance(requests, replicas),
+        _balance(outcome.work, replicas),
         outcome.ttft(50),
         outcome.ttft(99),
     )
+
+
+def _balance(counts: Counter[str], replicas: int) -> float:
+    """What the busiest of ``replicas`` had, over the mean of all."""
+    return max(counts.values()) * replicas / counts.total()
 
 
 class _Changes:
@@ -196,37 +204,42 @@ def _changes(cluster: Cluster, traffic: Traffic) -> tuple[list[Change], Outcome]
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    console = Console(stderr=options.json, width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     cluster = Cluster(options.replicas, options.pages)
     traffic = Traffic(sessions=options.agents, at_once=options.at_once, seed=options.seed)
     with console.status("…") as status:
         report = simulate(cluster, traffic, status.update)
+    console.print(_comparison(report, cluster, traffic))
+    console.print(_change_table(report))
+    console.print(_verdict(report))
     if options.json:
-        print(json.dumps(asdict(report) | {"share_of_one_machine": report.share}))
-    else:
-        console.print(_comparison(report, cluster, traffic))
-        console.print(_change_table(report))
-        console.print(_verdict(report))
+        figures = asdict(report) | {"share_of_one_machine": report.share}
+        options.json.write_text(json.dumps(figures, indent=1), "utf-8")
     return 0 if report.share >= GOAL else 1
 
 
 def _parser() -> argparse.ArgumentParser:
+    cluster, traffic = Cluster(), Traffic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replicas", type=int, default=64, help="default: %(default)s")
-    parser.add_argument("--pages", type=int, default=820, help="of each replica, 64 tokens each; default: %(default)s")
-    parser.add_argument("--agents", type=int, default=640, help="default: %(default)s")
-    parser.add_argument("--at-once", type=int, default=512, help="agents alive at a time; default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--replicas", type=int, default=cluster.replicas, help="default: %(default)s")
+    parser.add_argument(
+        "--pages", type=int, default=cluster.pages, help="of each replica, 64 tokens each; default: %(default)s"
+    )
+    parser.add_argument("--agents", type=int, default=traffic.sessions, help="default: %(default)s")
+    parser.add_argument(
+        "--at-once", type=int, default=traffic.at_once, help="agents alive at a time; default: %(default)s"
+    )
+    parser.add_argument("--seed", type=int, default=traffic.seed, help="default: %(default)s")
+    parser.add_argument("--json", type=Path, help="write all figures there")
     return parser
 
 
 def _comparison(report: Report, cluster: Cluster, traffic: Traffic) -> Table:
     memory = cluster.replicas * cluster.pages * traffic.page_size
     title = f"{cluster.replicas} replicas, {report.lines[0].turns:,} turns, {memory / 1e6:.1f} million tokens of cache in all"
-    table = Table(title=title, caption="balance: the busiest replica over the mean, by requests and by tokens computed")
-    for name in ("", "cached", "of one machine", "balance", "work", "first token p50", "p99"):
-        table.add_column(name, justify="right" if name else "left")
+    caption = "balance: the busiest replica over the mean, by requests and by tokens computed"
+    names = ("cached", "of one machine", "balance", "work", "first token p50", "p99")
+    table = _table(title, caption, names)
     best = report.lines[0].hit_rate
     for line in report.lines:
         table.add_row(
@@ -242,12 +255,10 @@ def _comparison(report: Report, cluster: Cluster, traffic: Traffic) -> Table:
 
 
 def _change_table(report: Report) -> Table:
-    table = Table(
-        title="half of those who begin have a new system prompt; meanwhile",
-        caption="prompts: that nobody has yet; cached: in the half minute before and after",
-    )
-    for name in ("", "replicas", "prompts moved", "1/N", "agents moved", "cached before", "after", "first token p99"):
-        table.add_column(name, justify="right" if name else "left")
+    title = "half of those who begin have a new system prompt; meanwhile"
+    caption = "prompts: that nobody has yet; cached: in the half minute before and after"
+    names = ("replicas", "prompts moved", "1/N", "agents moved", "cached before", "after", "first token p99")
+    table = _table(title, caption, names)
     for change in report.changes:
         table.add_row(
             change.name,
@@ -260,6 +271,12 @@ def _change_table(report: Report) -> Table:
             f"{change.ttft_p99:.3f} s",
         )
     return table
+
+
+def _table(title: str, caption: str, figures: Sequence[str]) -> Table:
+    """Its first column says what a row is about; ``figures`` are the names of the others."""
+    columns = (Column(name, justify="right") for name in figures)
+    return Table("", *columns, title=title, caption=caption)
 
 
 def _verdict(report: Report) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from agentcache.routing.keys import RoutingKey
 from agentcache.routing.loads import Ticket
@@ -153,11 +152,9 @@ class Routed:
         ingresses: int = 2,
         *,
         drift: bool = False,
-        policy: Mapping[str, Any] | None = None,
     ) -> None:
-        chosen = RoutingPolicy(page_size=page_size, **(policy or {}))
-        self.ingresses = [Ingress(chosen, now) for _ in range(ingresses)]
-        self.reasons: Counter[str] = Counter()
+        policy = RoutingPolicy(page_size=page_size)
+        self.ingresses = [Ingress(policy, now) for _ in range(ingresses)]
         self._drift = drift
         self._rng = random.Random("ingresses")
 
@@ -183,5 +180,4 @@ class Routed:
         ingress.poll()
         ranking = ingress.router.rank(self.key(agent))
         assert ranking.first is not None, "nobody is there"
-        self.reasons[ranking.reason] += 1
         return ranking.first, _Sent(ingress, ranking.first, ingress.router.routed(ranking, ranking.first))

@@ -51,6 +51,7 @@ class Job:
 
     @property
     def computing(self) -> int:
+        """Tokens of its prompt that are not cached, as far as is known."""
         return len(self.tokens) - self.cached
 
 
@@ -87,10 +88,7 @@ class SimReplica:
     def load(self) -> ReplicaLoad:
         """What it would report."""
         jobs = [*self._queue, *([] if self._computing is None else [self._computing])]
-        return ReplicaLoad(sum(self._uncached(job) for job in jobs), len(self.running))
-
-    def _uncached(self, job: Job) -> int:
-        return job.computing if job.lease is not None else len(job.tokens) - job.cached
+        return ReplicaLoad(sum(job.computing for job in jobs), len(self.running))
 
     def submit(self, job: Job) -> None:
         match = self.manager.tree.match(job.tokens, len(job.tokens))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from bench.cluster_parts.sim_placement import Placement
 from bench.cluster_parts.sim_replica import Job, SimReplica, Size, Speed
 from bench.cluster_parts.sim_traffic import Agent, Traffic, agents_of
+from bench.sim_scheduler.runs import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Cluster:
     """``pages`` of each replica."""
 
     replicas: int = 64
-    pages: int = 1_024
+    pages: int = 820
     speed: Speed = field(default_factory=Speed)
 
 
@@ -58,13 +59,7 @@ class Outcome:
         return sum(turn.cached for turn in turns) / prompt if prompt else 0.0
 
     def ttft(self, percent: float, begin: float = 0.0, end: float = float("inf")) -> float:
-        times = sorted(turn.ttft for turn in self.turns if begin <= turn.at < end)
-        return times[min(len(times) - 1, int(len(times) * percent / 100))] if times else 0.0
-
-    def imbalance(self, begin: float = 0.0, end: float = float("inf")) -> float:
-        """Most requests that one replica served, over the mean."""
-        served = Counter(turn.replica for turn in self.turns if begin <= turn.at < end)
-        return max(served.values()) * len(self.work) / sum(served.values()) if served else 0.0
+        return nearest([turn.ttft for turn in self.turns if begin <= turn.at < end], percent)
 
 
 class Simulation:

@@ -19,8 +19,8 @@ class Traffic:
         hot_from: session from which on every other agent has one more system prompt that nobody had before.
     """
 
-    sessions: int = 1_500
-    at_once: int = 640
+    sessions: int = 640
+    at_once: int = 512
     kinds: int = 6
     shared: int = 3_000
     appended: int = 700
