@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import httpx
 
 from bench.cluster_parts.load import Client, LoadSpec, Tally, first_model, run_agents, system_of, texts
-from bench.cluster_parts.programs import Cluster, Place, cluster, servers
+from bench.cluster_parts.programs import Place, cluster, servers
 
 Told = Callable[[], None]
 
@@ -93,19 +93,11 @@ def moves(place: Place, spec: LoadSpec, count: int, prefixes: int, told: Told) -
         names = set(up.names())
         pid = random.Random(spec.seed).choice(sorted(up.engines()))
         up.engines()[pid].kill()
-        after_names = set(_renewed(up, names, count))
+        after_names = set(up.wait_for(count, other_than=names))
         dead, new = (names - after_names).pop(), (after_names - names).pop()
         after = _asked(up.url, spec, prefixes, told)
         fresh = _asked(up.url, replace(spec, seed=spec.seed + 1000), prefixes, told)
     return Moves(count, dead, before, after, fresh, new)
-
-
-def _renewed(up: Cluster, names: set[str], count: int) -> list[str]:
-    """Names when one of ``names`` is gone and another replica is there."""
-    while True:
-        found = up.wait_for(count)
-        if set(found) != names:
-            return found
 
 
 def _asked(url: str, spec: LoadSpec, prefixes: int, told: Told) -> dict[str, str]:

@@ -63,8 +63,7 @@ async def _run(up: Cluster, spec: LoadSpec, count: int, sessions: int, told: Tol
         began = loop.time()
         up.engines()[pid].kill()
         await load
-        while set(await asyncio.to_thread(up.wait_for, count)) == before:
-            await asyncio.sleep(0.2)
+        await asyncio.to_thread(up.wait_for, count, before)
         back_s = loop.time() - began
         await run_sessions(talks, spec, names, [3])
         kept = 0

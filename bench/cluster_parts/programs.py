@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,16 +185,24 @@ class Cluster:
             if name.startswith("replica ") and part["status"] == "ok"
         ]
 
-    def wait_for(self, count: int, without: str | None = None) -> list[str]:
-        """Names, once ``count`` replicas answer and ``without`` is none of them."""
+    def wait_for(self, count: int, other_than: Collection[str] = ()) -> list[str]:
+        """Names, once ``count`` replicas answer.
+
+        Args:
+            other_than: who was there before one of them was killed; that is noticed only after a while.
+
+        Raises:
+            ProgramFailedError: that took too long.
+        """
         until = time.monotonic() + STARTED_S
         while True:
             with suppress(httpx.HTTPError, KeyError):
                 names = self.names()
-                if len(names) == count and without not in names:
+                if len(names) == count and set(names) != set(other_than):
                     return names
             if time.monotonic() > until:
-                raise ProgramFailedError(f"{count} replicas did not answer within {STARTED_S} s")
+                wanted = f"{count} replicas" + (f" other than {', '.join(sorted(other_than))}" if other_than else "")
+                raise ProgramFailedError(f"{wanted} did not answer within {STARTED_S:g} s")
             time.sleep(0.2)
 
 

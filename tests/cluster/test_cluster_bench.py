@@ -9,7 +9,7 @@ import httpx
 import pytest
 from live import live_server
 
-from bench.cluster_parts import hits, kills
+from bench.cluster_parts import hits, kills, programs
 from bench.cluster_parts.load import (
     BROKEN,
     CUT,
@@ -118,6 +118,18 @@ def test_an_agent_sends_a_turn_once_more_and_no_more():
     tally = asyncio.run(run())
     assert [outcome.again for outcome in tally.outcomes] == [False, True]
     assert len(kills.firsts(tally).outcomes) == len(kills.retries(tally).outcomes) == 1 and kills.unserved(tally) == 2
+
+
+def test_a_replica_that_was_killed_is_waited_for_until_another_one_is_there_or_time_is_over(tmp_path, monkeypatch):
+    up = programs.Cluster("http://127.0.0.1:9", programs.Program("up", (), tmp_path, lambda: True))
+    told = iter([["r0", "r1"], ["r1"], ["r1", "r2"]])  # it is noticed only after a while
+    monkeypatch.setattr(programs.Cluster, "names", lambda up: next(told))
+    assert up.wait_for(2, other_than={"r0", "r1"}) == ["r1", "r2"]
+    monkeypatch.setattr(programs.Cluster, "names", lambda up: ["r0", "r1"])
+    assert up.wait_for(2) == ["r0", "r1"]
+    monkeypatch.setattr(programs, "STARTED_S", 0.01)
+    with pytest.raises(programs.ProgramFailedError, match="2 replicas other than r0, r1 did not answer"):
+        up.wait_for(2, other_than={"r0", "r1"})
 
 
 def test_prefixes_that_strayed_are_those_of_replicas_that_lived():
