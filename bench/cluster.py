@@ -166,7 +166,7 @@ class Bench:
             self.report.expect(not failed, f"{name}: {failed} failed that were not in mid-stream: {dict(hows)}")
             self.report.expect(not hows[BROKEN], f"{name}: {hows[BROKEN]} streams broke off without a word")
         again = kills.retries(found.agents)
-        self.report.expect(not kills.unserved(again), "a turn that was cut could not be sent again")
+        self.report.expect(not again.unserved, "a turn that was cut could not be sent again")
         kept = f"{found.turns_kept} of {found.session_count}"
         self.report.expect(found.turns_kept == found.session_count, f"{kept} sessions have all their turns")
         self._show(table, "kill", {"agents": found.agents.hows, "sessions": found.sessions.hows, "kept": kept})
@@ -190,7 +190,7 @@ class Bench:
         )  # fmt: skip
         for phase in found:
             both = Tally((*phase.first.outcomes, *phase.second.outcomes))
-            failed = len(both.outcomes) - len(both.served)
+            failed = both.unserved
             ended = ", ".join(f"{how} {count}" for how, count in phase.fetches.items() if count)
             table.add_row(
                 phase.name, str(len(both.served)), str(failed), f"{phase.second.hit_rate:.0%}",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import httpx
 
-from bench.cluster_parts.load import Client, LoadSpec, Tally, first_model, run_agents, system_of, texts
+from bench.cluster_parts.load import Client, LoadSpec, Tally, Told, first_model, run_agents, system_of, texts
 from bench.cluster_parts.programs import Place, cluster, servers
-
-Told = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,9 @@ def measured(urls: Sequence[str], spec: LoadSpec, told: Told) -> Tally:
 
     async def run() -> Tally:
         async with httpx.AsyncClient(timeout=600, trust_env=False) as http:
-            client = Client(http, urls, await first_model(http, urls[0]))
-            client.told = told
+            client = Client(http, urls, await first_model(http, urls[0]), told)
             await run_agents(client, spec)
-            return Tally(tuple(client.outcomes))
+            return client.tally
 
     return asyncio.run(run())
 
@@ -61,11 +58,10 @@ class Moves:
     Attributes:
         dead: the replica that was killed.
         before, after: by prefix, who answered for it.
-        strayed: prefixes of living replicas that were answered by another one afterwards.
         fresh: by prefix that nobody had seen, who answered for it when the new replica was there.
+        new: the replica in the place of the dead one.
     """
 
-    replicas: int
     dead: str
     before: dict[str, str]
     after: dict[str, str]
@@ -78,6 +74,7 @@ class Moves:
 
     @property
     def strayed(self) -> int:
+        """Prefixes of living replicas that were answered by another one afterwards."""
         stayed = (name for name, replica in self.before.items() if replica != self.dead)
         return sum(self.after[name] != self.before[name] for name in stayed)
 
@@ -97,7 +94,7 @@ def moves(place: Place, spec: LoadSpec, count: int, prefixes: int, told: Told) -
         dead, new = (names - after_names).pop(), (after_names - names).pop()
         after = _asked(up.url, spec, prefixes, told)
         fresh = _asked(up.url, replace(spec, seed=spec.seed + 1000), prefixes, told)
-    return Moves(count, dead, before, after, fresh, new)
+    return Moves(dead, before, after, fresh, new)
 
 
 def _asked(url: str, spec: LoadSpec, prefixes: int, told: Told) -> dict[str, str]:
@@ -106,11 +103,10 @@ def _asked(url: str, spec: LoadSpec, prefixes: int, told: Told) -> dict[str, str
     async def run() -> dict[str, str]:
         workload = texts(spec)
         async with httpx.AsyncClient(timeout=600, trust_env=False) as http:
-            client = Client(http, [url], await first_model(http, url))
-            client.told = told
+            client = Client(http, [url], await first_model(http, url), told)
             for number in range(prefixes):
                 messages = [system_of(spec, workload, number), workload.user_message(0, 0)]
-                await client.ask(f"prefix {spec.seed}.{number}", 0, {"messages": messages, "max_tokens": 1})
+                await client.ask(f"prefix {spec.seed}.{number}", {"messages": messages, "max_tokens": 1})
             return {outcome.agent: outcome.replica for outcome in client.outcomes}
 
     return asyncio.run(run())

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import httpx
 
-from bench.cluster_parts.load import (
-    SERVED,
-    Client,
-    LoadSpec,
-    Tally,
-    first_model,
-    open_sessions,
-    run_agents,
-    run_sessions,
-)
+from bench.cluster_parts.load import Client, LoadSpec, Tally, Told, first_model, open_sessions, run_agents, run_sessions
 from bench.cluster_parts.programs import Cluster, Place, cluster
-
-Told = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -34,7 +22,6 @@ class KillResult:
         back_s: seconds until as many replicas were there as before.
     """
 
-    replicas: int
     agents: Tally
     sessions: Tally
     session_count: int
@@ -51,8 +38,7 @@ async def _run(up: Cluster, spec: LoadSpec, count: int, sessions: int, told: Tol
     loop = asyncio.get_running_loop()
     async with httpx.AsyncClient(timeout=600, trust_env=False) as http:
         model = await first_model(http, up.url)
-        agents, talks = Client(http, [up.url], model), Client(http, [up.url], model)
-        agents.told = talks.told = told
+        agents, talks = (Client(http, [up.url], model, told) for _ in range(2))
         names = await open_sessions(talks, spec, sessions)
         await run_sessions(talks, spec, names, [0])
         before = set(up.names())
@@ -70,7 +56,7 @@ async def _run(up: Cluster, spec: LoadSpec, count: int, sessions: int, told: Tol
         for name in names:
             known = (await http.get(f"{up.url}/v1/sessions/{name}")).json()
             kept += len(known.get("turns", ())) == 4
-        return KillResult(count, Tally(tuple(agents.outcomes)), Tally(tuple(talks.outcomes)), len(names), kept, back_s)
+        return KillResult(agents.tally, talks.tally, len(names), kept, back_s)
 
 
 def firsts(tally: Tally) -> Tally:
@@ -80,7 +66,3 @@ def firsts(tally: Tally) -> Tally:
 
 def retries(tally: Tally) -> Tally:
     return replace(tally, outcomes=tuple(outcome for outcome in tally.outcomes if outcome.again))
-
-
-def unserved(tally: Tally) -> int:
-    return sum(outcome.how != SERVED for outcome in tally.outcomes)

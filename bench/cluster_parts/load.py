@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -23,6 +24,8 @@ import httpx
 from bench.report import percentile
 from bench.workload import Message, Workload, WorkloadSpec, build_workload
 
+Told = Callable[[], None]
+"""Called when a request is over."""
 SERVED = "served"
 CUT = "ended by an error event"
 BROKEN = "broken off without a word"
@@ -51,19 +54,23 @@ class LoadSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One request.  ``how`` is ``SERVED``, ``CUT``, ``BROKEN``, or what was answered in place of a stream, as text."""
+    """One request.
+
+    Attributes:
+        how: ``SERVED``, ``CUT``, ``BROKEN``, or what was answered in place of a stream, as text.
+        ttft: seconds to the first piece of text; ``None`` where none came.
+        prompt, cached, tiers: tokens, as the answer has them; ``tiers`` by where they were found.
+        again: it was sent once more after it had been cut.
+    """
 
     agent: str
-    turn: int
     how: str
     replica: str
-    seconds: float
     ttft: float | None = None
     prompt: int = 0
     cached: int = 0
     tiers: dict[str, int] = field(default_factory=dict)
     again: bool = False
-    """Whether it was sent once more after it had been cut."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,10 @@ class Tally:
     @property
     def served(self) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.how == SERVED]
+
+    @property
+    def unserved(self) -> int:
+        return len(self.outcomes) - len(self.served)
 
     @property
     def hit_rate(self) -> float:
@@ -116,20 +127,23 @@ def system_of(spec: LoadSpec, workload: Workload, team: int) -> Message:
 class Client:
     """Asks one address after the other (or the only one), as a balancer that knows nothing would do it."""
 
-    def __init__(self, http: httpx.AsyncClient, urls: Sequence[str], model: str) -> None:
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[str], model: str, told: Told = lambda: None) -> None:
         self.http = http
         self.outcomes: list[Outcome] = []
-        self.told: Callable[[], None] = lambda: None
-        """Called when a request is over."""
-        self._urls = list(urls)
+        self._urls = itertools.cycle(urls)
         self._model = model
-        self._next = 0
+        self._told = told
+
+    @property
+    def tally(self) -> Tally:
+        """Of all requests so far."""
+        return Tally(tuple(self.outcomes))
 
     def url(self) -> str:
-        self._next += 1
-        return self._urls[(self._next - 1) % len(self._urls)]
+        """Whose turn it is."""
+        return next(self._urls)
 
-    async def ask(self, agent: str, turn: int, body: dict[str, Any], *, again: bool = False) -> tuple[Outcome, str]:
+    async def ask(self, agent: str, body: dict[str, Any], *, again: bool = False) -> tuple[Outcome, str]:
         """One streamed request, greedy and to its full length; returns how it went, and its text."""
         body = {"model": self._model, "temperature": 0, "ignore_eos": True, "stream": True, **body}
         body["stream_options"] = {"include_usage": True}
@@ -157,11 +171,11 @@ class Client:
         except httpx.HTTPError as error:
             how = BROKEN if first else f"{type(error).__name__} before the first byte"
         outcome = Outcome(
-            agent, turn, how, replica, time.perf_counter() - began, None if first is None else first - began,
+            agent, how, replica, None if first is None else first - began,
             report.get("prompt_tokens", 0), report.get("cached_tokens", 0), report.get("tiers", {}), again,
         )  # fmt: skip
         self.outcomes.append(outcome)
-        self.told()
+        self._told()
         return outcome, text
 
 
@@ -199,9 +213,9 @@ async def run_agents(client: Client, spec: LoadSpec, *, retry: bool = False) -> 
             await asyncio.sleep(spec.tool_s * rng.uniform(0.5, 1.5))
             messages.append(workload.user_message(team * spec.agents + number, turn))
             body = {"messages": messages, "max_tokens": spec.output_tokens}
-            outcome, text = await client.ask(agent, turn, body)
+            outcome, text = await client.ask(agent, body)
             if outcome.how != SERVED and retry:
-                outcome, text = await client.ask(agent, turn, body, again=True)
+                outcome, text = await client.ask(agent, body, again=True)
             if outcome.how != SERVED:
                 return
             messages.append({"role": "assistant", "content": text})
@@ -219,9 +233,9 @@ async def run_sessions(client: Client, spec: LoadSpec, sessions: Sequence[str], 
             message = workload.user_message(number % (spec.teams * spec.agents), turn % spec.turns)
             name = {"session": session, "turn_id": f"bench.{turn}"}
             body = {"messages": [message], "max_tokens": spec.output_tokens, **name}
-            outcome, _ = await client.ask(session, turn, body)
+            outcome, _ = await client.ask(session, body)
             if outcome.how != SERVED:
-                await client.ask(session, turn, body, again=True)
+                await client.ask(session, body, again=True)
 
     await asyncio.gather(*(live(number, session) for number, session in enumerate(sessions)))
 

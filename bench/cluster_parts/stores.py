@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.cluster_parts.load import Client, LoadSpec, Tally, first_model, system_of, texts
+from bench.cluster_parts.load import Client, LoadSpec, Tally, Told, first_model, system_of, texts
 from bench.cluster_parts.programs import Place, Program, Server, servers, valkey
 from bench.cluster_parts.slow_proxy import Line, ProxyProcess
 
-Told = Callable[[], None]
 TIMES = 3
 FETCHES = "agentcache_store_fetches_total"
 _SETTLE_S = 1.0
@@ -81,22 +79,21 @@ class _Phases:
     async def _run(self, spec: LoadSpec, line: Line, kill: Program | None) -> tuple[Tally, Tally]:
         async with httpx.AsyncClient(timeout=600, trust_env=False) as http:
             model = await first_model(http, self._servers[0].url)
-            first, second = (Client(http, [server.url], model) for server in self._servers)
-            first.told = second.told = self._told
+            first, second = (Client(http, [server.url], model, self._told) for server in self._servers)
             workload = texts(spec)
             for number in range(self._prompts):
                 messages = [system_of(spec, workload, number), workload.user_message(0, 0)]
                 body = {"messages": messages, "max_tokens": spec.output_tokens}
                 for _ in range(TIMES):
-                    await first.ask(f"{spec.seed}.{number}", 0, body)
+                    await first.ask(f"{spec.seed}.{number}", body)
                 await asyncio.sleep(_SETTLE_S)  # pages are written behind
                 if kill is not None and number == self._prompts // 2:
                     kill.kill()
                 self._proxy.change(line)
                 await asyncio.sleep(_CHANGED_S)
-                await second.ask(f"{spec.seed}.{number}", 0, body)
+                await second.ask(f"{spec.seed}.{number}", body)
                 self._proxy.change(Line())
-            return Tally(tuple(first.outcomes)), Tally(tuple(second.outcomes))
+            return first.tally, second.tally
 
 
 def fetches(url: str) -> dict[str, int]:

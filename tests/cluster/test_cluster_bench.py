@@ -103,7 +103,7 @@ TOKEN = '{"choices": [{"delta": {"content": "a"}}]}'
 def test_how_a_stream_ended_is_told_apart(events, end, how):
     async def run():
         async with stream_of(*events, end=end) as url, httpx.AsyncClient(timeout=10) as http:
-            return (await Client(http, [url], "m").ask("a", 0, {"messages": []}))[0]
+            return (await Client(http, [url], "m").ask("a", {"messages": []}))[0]
 
     assert asyncio.run(run()).how == how
 
@@ -113,11 +113,11 @@ def test_an_agent_sends_a_turn_once_more_and_no_more():
         async with stream_of(TOKEN, end=False) as url, httpx.AsyncClient(timeout=10) as http:
             client = Client(http, [url], "m")
             await run_agents(client, LoadSpec(1, 1, 3, 64, 48, 4, tool_s=0.01), retry=True)
-            return Tally(tuple(client.outcomes))
+            return client.tally
 
     tally = asyncio.run(run())
     assert [outcome.again for outcome in tally.outcomes] == [False, True]
-    assert len(kills.firsts(tally).outcomes) == len(kills.retries(tally).outcomes) == 1 and kills.unserved(tally) == 2
+    assert len(kills.firsts(tally).outcomes) == len(kills.retries(tally).outcomes) == 1 and tally.unserved == 2
 
 
 def test_a_replica_that_was_killed_is_waited_for_until_another_one_is_there_or_time_is_over(tmp_path, monkeypatch):
@@ -135,13 +135,13 @@ def test_a_replica_that_was_killed_is_waited_for_until_another_one_is_there_or_t
 def test_prefixes_that_strayed_are_those_of_replicas_that_lived():
     before = {"a": "r0", "b": "r1", "c": "r1", "d": "r0"}
     after = {"a": "r2", "b": "r1", "c": "r2", "d": "r1"}
-    found = hits.Moves(2, "r0", before, after, {"e": "r2", "f": "r1"}, "r2")
+    found = hits.Moves("r0", before, after, {"e": "r2", "f": "r1"}, "r2")
     assert (found.of_dead, found.strayed, found.to_new) == (2, 1, 1)
 
 
 def test_rates_count_what_was_served_alone():
     def of(how: str, prompt: int, cached: int) -> Outcome:
-        return Outcome("a", 0, how, "r0", 1.0, 0.5, prompt, cached, {"store": cached})
+        return Outcome("a", how, "r0", 0.5, prompt, cached, {"store": cached})
 
     tally = Tally((of(SERVED, 100, 50), of(CUT, 1000, 1000), of(SERVED, 100, 100)))
     assert tally.hit_rate == 0.75 and tally.in_tier("store") == 150 and tally.ttft(50) == 0.5
