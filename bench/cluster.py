@@ -30,13 +30,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cli import progress_bar
-from bench.cluster_parts import hits, kills, stores
+from bench.cluster_parts import hits, kills, sim, stores
 from bench.cluster_parts.load import BROKEN, CUT, SERVED, LoadSpec, Tally
 from bench.cluster_parts.programs import Place, ProgramFailedError
+from bench.cluster_parts.sim import GOAL
 
 PARTS = ("hits", "moves", "kill", "store")
-GOAL = 0.95
-"""Of one machine's hit rate, behind the router."""
 
 
 @dataclass
@@ -229,10 +228,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write all figures there")
     options = parser.parse_args(argv)
     if options.simulate:
-        from bench.cluster_parts.sim import main as simulate
-
-        smaller = ["--replicas", "16", "--agents", "160", "--at-once", "128"] if options.quick else []
-        return simulate([*smaller, "--seed", str(options.seed)])
+        asked = ["--seed", str(options.seed)]
+        if options.quick:
+            asked += ["--replicas", "16", "--agents", "160", "--at-once", "128"]
+        if options.json:
+            asked += ["--json", str(options.json)]
+        return sim.main(asked)
     console = Console(width=None if sys.stdout.isatty() else 120)
     signal.signal(signal.SIGTERM, _interrupted)  # so that every process is ended
     sizes = QUICK if options.quick else FULL

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
 from live import live_server
 
-from bench.cluster_parts import hits, kills, programs
+from bench.cluster import main
+from bench.cluster_parts import hits, kills, programs, sim
 from bench.cluster_parts.load import (
     BROKEN,
     CUT,
@@ -22,6 +25,7 @@ from bench.cluster_parts.load import (
     run_agents,
     run_sessions,
 )
+from bench.cluster_parts.sim_run import Cluster
 from bench.cluster_parts.stores import fetches
 
 SPEC = LoadSpec(teams=2, agents=2, turns=2, shared_tokens=64, new_tokens=48, output_tokens=4, tool_s=0.02)
@@ -146,3 +150,19 @@ def test_rates_count_what_was_served_alone():
     tally = Tally((of(SERVED, 100, 50), of(CUT, 1000, 1000), of(SERVED, 100, 100)))
     assert tally.hit_rate == 0.75 and tally.in_tier("store") == 150 and tally.ttft(50) == 0.5
     assert Tally(()).hit_rate == 0.0
+
+
+def test_figures_of_the_simulation_are_written_where_they_are_asked_for(tmp_path, monkeypatch, capsys):
+    seeds, simulate = [], sim.simulate
+
+    def small(cluster, traffic, told):
+        seeds.append(traffic.seed)
+        return simulate(Cluster(2, cluster.pages), replace(traffic, sessions=8, at_once=6, turns=3, kinds=1), told)
+
+    monkeypatch.setattr(sim, "simulate", small)
+    file = tmp_path / "figures.json"
+    status = main(["--simulate", "--seed", "3", "--json", str(file)])
+    figures = json.loads(file.read_text("utf-8"))
+    assert seeds == [3] and [line["turns"] for line in figures["lines"]] == [24] * 6
+    assert status == (0 if figures["share_of_one_machine"] >= sim.GOAL else 1)
+    assert f"{figures['share_of_one_machine']:.1%} of one machine's hit rate" in capsys.readouterr().out
