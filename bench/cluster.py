@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,6 +32,7 @@ from bench.cluster_parts import hits, kills, sim, stores
 from bench.cluster_parts.load import BROKEN, CUT, SERVED, LoadSpec, Tally
 from bench.cluster_parts.programs import Place, ProgramFailedError
 from bench.cluster_parts.sim import GOAL
+from examples.agents.local_server import ending_on_signals
 
 PARTS = ("hits", "moves", "kill", "store")
 
@@ -169,12 +168,10 @@ class Bench:
         kept = f"{found.turns_kept} of {found.session_count}"
         self.report.expect(found.turns_kept == found.session_count, f"{kept} sessions have all their turns")
         self._show(table, "kill", {"agents": found.agents.hows, "sessions": found.sessions.hows, "kept": kept})
-        self._console.print(
-            f"{kept} sessions went on with all their turns; {count} replicas were there again after {found.back_s:.0f} s; "
-            f"turns sent again found {again.hit_rate:.0%} of their prompts cached"
-            if again.outcomes
-            else f"{kept} sessions went on with all their turns; {count} replicas were there again after {found.back_s:.0f} s"
-        )
+        said = f"{kept} sessions went on with all their turns; {count} replicas were there again after {found.back_s:.0f} s"
+        if again.outcomes:
+            said += f"; turns sent again found {again.hit_rate:.0%} of their prompts cached"
+        self._console.print(said)
 
     def store(self) -> None:
         sizes = self._sizes
@@ -209,12 +206,7 @@ class Bench:
 
 def _cold(tally: Tally) -> float:
     """Median time to the first token of prompts that nobody had computed."""
-    colds = [outcome.ttft for outcome in tally.served if outcome.ttft is not None and outcome.cached < 32]
-    return statistics.median(colds) if colds else 0.0
-
-
-def _interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
+    return Tally(tuple(outcome for outcome in tally.served if outcome.cached < 32)).ttft(50)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -235,14 +227,13 @@ def main(argv: list[str] | None = None) -> int:
             asked += ["--json", str(options.json)]
         return sim.main(asked)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    signal.signal(signal.SIGTERM, _interrupted)  # so that every process is ended
     sizes = QUICK if options.quick else FULL
     sizes = replace(sizes, spec=replace(sizes.spec, seed=options.seed))
     console.print(
         f"model {options.model}, {options.threads} thread(s) a server, {json.dumps(asdict(sizes.spec))}",
         highlight=False,
     )
-    with tempfile.TemporaryDirectory(prefix="agentcache-bench-") as folder:
+    with ending_on_signals(), tempfile.TemporaryDirectory(prefix="agentcache-bench-") as folder:
         bench = Bench(Place(Path(folder), options.model, options.threads), sizes, console)
         try:
             for part in options.only:
