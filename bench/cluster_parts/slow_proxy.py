@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server that makes it far away, narrow, deaf or unreliable, as it is told while it runs.
+"""A TCP proxy in front of a server that makes it far away, narrow or unreliable, as it is told while it runs.
 
 ::
 
@@ -37,13 +37,11 @@ class Line:
         delay_ms: by which replies are late.
         bytes_per_s: in each direction, of each connection; 0: as fast as it goes.
         cut_after: bytes of replies, counted from a change of the line on, after which the connection is cut; 0: never.
-        deaf: nothing is passed on while it is so.
     """
 
     delay_ms: float = 0.0
     bytes_per_s: float = 0.0
     cut_after: int = 0
-    deaf: bool = False
 
 
 class SlowProxy:
@@ -114,8 +112,6 @@ class SlowProxy:
             taking.cancel()
 
     async def _pass(self, data: bytes, writer: asyncio.StreamWriter) -> None:
-        while self.line.deaf:
-            await asyncio.sleep(_LOOK_S)
         writer.write(data)
         await writer.drain()
         if self.line.bytes_per_s:

@@ -38,7 +38,6 @@ class Process:
 
     def __init__(self, plan: ProcessPlan, say: Say) -> None:
         self.plan = plan
-        self.starts = 0
         self._say = say
         self._running: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -65,7 +64,6 @@ class Process:
         except OSError as error:
             program = self.plan.command[0]
             raise StartFailedError(f"{self.plan.name}: {program}: {error.strerror or error}") from error
-        self.starts += 1
         self._reader = asyncio.create_task(self._read(self._running))
 
     async def _read(self, running: asyncio.subprocess.Process) -> None:
