@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from bench.cluster_parts import programs
+from bench.cluster_parts.programs import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 SMG = ROOT / ".venv-others" / "bin" / "smg"
-STARTED_S = 120
 STOPPED_S = 20
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def poll(condition: Callable[[], Any], what: str, within_s: float = 30) -> Any:
@@ -40,54 +32,33 @@ def poll(condition: Callable[[], Any], what: str, within_s: float = 30) -> Any:
         time.sleep(0.05)
 
 
-class Program:
-    """A process with a log, which is shown where it does not get ready."""
+class Program(programs.Program):
+    """A process with a client of its own.
 
-    def __init__(self, command: list[str], url: str, ready: str, log: Path) -> None:
+    Args:
+        ready: path at ``url`` that answers with 200 once it is ready.
+    """
+
+    def __init__(self, name: str, command: list[str], url: str, ready: str, folder: Path) -> None:
+        super().__init__(name, command, folder, programs.answers(f"{url}{ready}"))
         self.url = url
-        self.log = log
-        with log.open("wb") as file:
-            env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=log.parent, env=env)
-        self._ready = ready
         self.http = httpx.Client(base_url=url, timeout=60, trust_env=False)
 
-    def wait_ready(self) -> None:
-        def answers() -> bool:
-            assert self.process.poll() is None, self.log.read_text("utf-8", "replace")[-3000:]
-            try:
-                return self.http.get(self._ready).status_code == 200
-            except httpx.HTTPError:
-                return False
-
-        poll(answers, f"{self._ready} answers with 200", STARTED_S)
-
-    def kill(self) -> None:
-        """As when the machine is gone: no goodbye."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(STOPPED_S)
-
-    def stop(self) -> None:
+    def __exit__(self, *about: Any) -> None:
         self.http.close()
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOPPED_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        super().__exit__(*about)
 
 
 class Replica(Program):
     """``agentcache serve`` with a name."""
 
     def __init__(self, name: str, model: Path, folder: Path, *options: str, port: int | None = None) -> None:
-        self.name = name
         self.port = port or free_port()
         command = [
             sys.executable, "-m", "agentcache", "serve", "--model", str(model), "--model-name", "tiny", "--replica", name,
             "--port", str(self.port), "--threads", "1", "--num-pages", "2000", *options,
         ]  # fmt: skip
-        super().__init__(command, f"http://127.0.0.1:{self.port}", "/health", folder / f"{name}-{self.port}.log")
+        super().__init__(f"{name}-{self.port}", command, f"http://127.0.0.1:{self.port}", "/health", folder)
 
 
 class Gateway(Program):
@@ -102,7 +73,7 @@ class Gateway(Program):
             "--health-check-interval-secs", "1", "--worker-startup-check-interval", "1",
             "--shutdown-grace-period-secs", "1", *options,
         ]  # fmt: skip
-        super().__init__(command, f"http://127.0.0.1:{port}", "/readiness", folder / f"smg-{port}.log")
+        super().__init__(f"smg-{port}", command, f"http://127.0.0.1:{port}", "/readiness", folder)
 
     def workers(self) -> list[dict[str, Any]]:
         return list(self.http.get("/workers").json()["workers"])
@@ -166,12 +137,11 @@ class Listener:
 
 
 @contextmanager
-def running(*programs: Program) -> Iterator[None]:
+def running(*made: Program) -> Iterator[None]:
     """Every one ready; ended at the end, the last one first."""
-    try:
-        for program in programs:
+    with ExitStack() as started:
+        for program in made:
+            started.enter_context(program)
+        for program in made:
             program.wait_ready()
         yield
-    finally:
-        for program in reversed(programs):
-            program.stop()

@@ -6,9 +6,10 @@ import os
 import signal
 
 import pytest
-from gateway import ROOT, SMG, free_port
+from gateway import ROOT, SMG
 from runner import Run
 
+from bench.cluster_parts.programs import free_port
 from examples.cluster.turns import main
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -9,9 +9,10 @@ import sys
 import time
 
 import pytest
-from gateway import ROOT, free_port
+from gateway import ROOT
 from runner import Run
 
+from bench.cluster_parts.programs import free_port
 from examples.cluster.plan import PlanError, built_in, read_plan
 
 SERVER = """
