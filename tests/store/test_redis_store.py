@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import socket
@@ -11,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from serving_loop import served
 from valkey_server import Valkey
 
 from agentcache.errors import SettingsError
@@ -41,33 +41,16 @@ def own() -> Iterator[Valkey]:
 def line_to(server: Valkey) -> Iterator[tuple[PageStore, Callable[[Line], None]]]:
     """A store behind a proxy, and what changes the line between them."""
     proxy = SlowProxy("127.0.0.1", server.port)
-    loop = asyncio.new_event_loop()
-    listening = loop.run_until_complete(proxy.listen())
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    with served(proxy.listen()) as (port, loop):
 
-    async def stop() -> None:
-        listening.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        def change(line: Line) -> None:
+            done = threading.Event()
+            loop.call_soon_threadsafe(proxy.change, line)
+            loop.call_soon_threadsafe(done.set)
+            assert done.wait(T)
 
-    def change(line: Line) -> None:
-        done = threading.Event()
-        loop.call_soon_threadsafe(proxy.change, line)
-        loop.call_soon_threadsafe(done.set)
-        assert done.wait(T)
-
-    store = open_store(f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}/0", T)
-    try:
-        yield store, change
-    finally:
-        store.close()
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(T)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        with contextlib.closing(open_store(f"redis://127.0.0.1:{port}/0", T)) as store:
+            yield store, change
 
 
 def message(call: Callable[[], object]) -> str:

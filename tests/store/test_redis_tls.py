@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from serving_loop import served
 from valkey_server import Valkey
 
 from agentcache.errors import SettingsError
@@ -53,7 +54,6 @@ def port(valkey: Valkey, certificate: tuple[Path, Path]) -> Iterator[int]:
     """Where TLS ends; what comes out of it goes to the server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    loop = asyncio.new_event_loop()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", valkey.port)
@@ -70,22 +70,8 @@ def port(valkey: Valkey, certificate: tuple[Path, Path]) -> Iterator[int]:
 
         await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
 
-    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def stop() -> None:
-        server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    yield server.sockets[0].getsockname()[1]
-    asyncio.run_coroutine_threadsafe(stop(), loop).result(T)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with served(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)) as (port, _):
+        yield port
 
 
 def test_a_store_is_used_through_tls(valkey: Valkey, port: int, certificate: tuple[Path, Path]) -> None:

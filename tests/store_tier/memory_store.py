@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Sequence
 
-from replay import VOCAB, PlainText, ReplayRunner
+from replay import VOCAB, Collected, PlainText, ReplayRunner, make_request
 
 from agentcache.cache.hashing import namespace_root
 from agentcache.cache.lower import LowerTiers
@@ -123,6 +124,16 @@ def engine_on(tier: StoreTier | None, pages: int = 16, size: int = 4, host_pages
     engine = EngineCore(scheduler, runner, PlainText, frozenset(), bounds)
     engine.metrics.prefill = Dear()
     return engine
+
+
+def prompt_of(length: int, seed: object = 0) -> list[int]:
+    return random.Random(f"{length}/{seed}").choices(range(VOCAB), k=length)
+
+
+def ask(engine: EngineCore, name: str, prompt: list[int], max_tokens: int = 1) -> Collected:
+    request, sink = make_request(name, prompt, ROOT, max_tokens=max_tokens)
+    engine.add(request)
+    return sink
 
 
 def run(*engines: EngineCore, limit: int = 5000) -> None:

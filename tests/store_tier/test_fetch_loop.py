@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from memory_store import MemoryStore, engine_on, run, tier_on, work
 from replay import continuation, make_request
 
+from agentcache.engine.core import EngineCore
 from agentcache.engine.loop import AsyncEngine
 from agentcache.request import SamplingParams
 
@@ -39,13 +40,17 @@ def held_store() -> HeldStore:
     return store
 
 
+def async_engine(core: EngineCore) -> AsyncEngine:
+    return AsyncEngine(
+        core, info=SimpleNamespace(), settings=SimpleNamespace(max_waiting=9), tokenizer=None, renderer=None, root_base=()
+    )  # fmt: skip
+
+
 def test_the_engine_s_thread_rests_until_the_pages_came_and_calls_no_store_itself():
     store = held_store()
     store.threads.clear()
     core = engine_on(tier_on(store, threads=True, timeout_s=DEADLINE_S))
-    engine = AsyncEngine(
-        core, info=SimpleNamespace(), settings=SimpleNamespace(max_waiting=9), tokenizer=None, renderer=None, root_base=()
-    )  # fmt: skip
+    engine = async_engine(core)
     steps: list[int] = []
     make_step = engine._step
 
@@ -78,9 +83,7 @@ def test_the_engine_s_thread_rests_until_the_pages_came_and_calls_no_store_itsel
 def test_who_waits_is_woken_once_for_each_job_that_is_over():
     core = engine_on(tier_on(held_store()))
     core.far._fetcher._link.store.go_on.set()
-    engine = AsyncEngine(
-        core, info=SimpleNamespace(), settings=SimpleNamespace(max_waiting=9), tokenizer=None, renderer=None, root_base=()
-    )  # fmt: skip
+    engine = async_engine(core)
     for number, prompt in enumerate((PROMPT, [40, *PROMPT])):
         core.add(make_request(str(number), prompt, b"root")[0])
     assert not core.step() and engine._inbox.qsize() == 0

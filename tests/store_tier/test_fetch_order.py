@@ -2,21 +2,11 @@
 
 import random
 
-from memory_store import ROOT, MemoryStore, engine_on, run, tier_on, work
-from replay import VOCAB, Collected, continuation, make_request
+from memory_store import MemoryStore, ask, engine_on, prompt_of, run, tier_on, work
+from replay import Collected, continuation
 
 from agentcache.engine.core import EngineCore
 from agentcache.request import SequenceState
-
-
-def prompt_of(length: int, seed: object = 0) -> list[int]:
-    return random.Random(f"{length}/{seed}").choices(range(VOCAB), k=length)
-
-
-def ask(engine: EngineCore, name: str, prompt: list[int], max_tokens: int = 1) -> Collected:
-    request, sink = make_request(name, prompt, ROOT, max_tokens=max_tokens)
-    engine.add(request)
-    return sink
 
 
 def store_with(*prompts: list[int]) -> MemoryStore:

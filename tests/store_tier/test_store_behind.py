@@ -6,8 +6,8 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_store import ROOT, MemoryStore, engine_on, run, tier_on, work
-from replay import VOCAB, continuation, make_request
+from memory_store import MemoryStore, ask, engine_on, run, tier_on, work
+from replay import VOCAB, continuation
 
 from agentcache.cache.behind import StepBudget
 from agentcache.cache.disk import DiskTier
@@ -18,12 +18,6 @@ PAGES = 100
 
 def prompt_of(pages: int, seed: object = 0) -> list[int]:
     return random.Random(f"{pages}/{seed}").choices(range(VOCAB), k=4 * pages)
-
-
-def ask(engine: EngineCore, name: str, prompt: list[int], max_tokens: int = 1):
-    request, sink = make_request(name, prompt, ROOT, max_tokens=max_tokens)
-    engine.add(request)
-    return sink
 
 
 def serve(engine: EngineCore, name: str, prompt: list[int]) -> None:

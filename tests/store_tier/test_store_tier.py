@@ -4,17 +4,13 @@ import random
 from collections import Counter
 
 import pytest
-from memory_store import ROOT, MemoryStore, engine_on, run, tier_on, work
-from replay import VOCAB, Collected, continuation, make_request
+from memory_store import ROOT, MemoryStore, engine_on, prompt_of, run, tier_on, work
+from replay import Collected, continuation, make_request
 
 from agentcache.cache.hashing import pack_tokens
 from agentcache.cache.tiers import StoredPage
 from agentcache.request import SequenceReport
 from agentcache.store.fetch_staging import Staging
-
-
-def prompt_of(length: int, seed: object = 0) -> list[int]:
-    return random.Random(f"{length}/{seed}").choices(range(VOCAB), k=length)
 
 
 def ask(engine, prompt, max_tokens=4, root=ROOT, name=None, **params) -> Collected:
