@@ -106,13 +106,16 @@ def _build(settings: Settings, progress: Progress | None, kernels: bool | None, 
     root_base = (files.revision, settings.load_format, numbers, "no adapter")
     public = _public_prefixes(settings, renderer, root_base, progress)
     faults = Faults()
+    fingerprint = _fingerprint(settings, files, kv, numbers)
+    near = _near_tiers(settings, fingerprint, faults)
+    far = _far_tier(settings, fingerprint, config, store, outside.store)
     manager = CacheManager(
         num_pages,
         settings.page_size,
         enabled=settings.prefix_cache,
         quota=settings.namespace_pages,
         public_root=public.root,
-        lower=_lower_tiers(settings, _fingerprint(settings, files, kv, numbers), model, faults, outside.store),
+        lower=LowerTiers(near, model.pages, faults, model.when_read, far) if near or far is not None else None,
         faults=faults,
     )
     limits = Limits(
@@ -245,25 +248,25 @@ def _fingerprint(settings: Settings, files: ModelFiles, kv: KVStore, numbers: st
     return f"{files.revision} {settings.load_format} {numbers} {shape}"
 
 
-def _lower_tiers(
-    settings: Settings, fingerprint: str, model: _Model, faults: Faults, store: PageStore | None
-) -> LowerTiers | None:
-    """Host memory first, then the disk, then the store; ``None`` when the settings ask for none of them."""
-    kv = model.kv
+def _near_tiers(settings: Settings, fingerprint: str, faults: Faults) -> list[Tier]:
+    """Host memory first, then the disk, each if the settings ask for it."""
     tiers: list[Tier] = []
     if settings.host_pages:
         tiers.append(HostTier(settings.host_pages))
     if settings.disk_dir is not None:
         tiers.append(DiskTier(settings.disk_dir, settings.disk_size, fingerprint, faults))
-    far = None
-    if store is not None:
-        keys = StoreKeys(fingerprint, str(kv.k[0].dtype).removeprefix("torch."), settings.page_size)
-        page = KVStore.bytes_per_page(len(kv.k), kv.page_size, kv.k[0].shape[0], kv.k[0].shape[3], kv.k[0].dtype)
-        limits = StoreLimits(page, kv.page_size, settings.store_timeout_s).in_memory_of(_memory())
-        far = StoreTier(store, keys, limits)
-    if not tiers and far is None:
+    return tiers
+
+
+def _far_tier(
+    settings: Settings, fingerprint: str, config: ModelConfig, store: _Store, shared: PageStore | None
+) -> StoreTier | None:
+    """The store that servers share, if the settings ask for one."""
+    if shared is None:
         return None
-    return LowerTiers(tiers, model.pages, faults, model.when_read, far)
+    keys = StoreKeys(fingerprint, str(store.dtype).removeprefix("torch."), store.page_size)
+    limits = StoreLimits(_page_bytes(config, store), store.page_size, settings.store_timeout_s)
+    return StoreTier(shared, keys, limits.in_memory_of(_memory()))
 
 
 def _info(files: ModelFiles, settings: Settings, bounds: Bounds, kv: KVStore) -> EngineInfo:
