@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn
 
 from agentcache.server.app import create_app
 from agentcache.server.serve import Server, address_of, listen
@@ -54,26 +55,39 @@ class LiveServer:
 
 
 @contextmanager
+def in_a_thread(
+    server: uvicorn.Server, listener: socket.socket, begin_s: float = 30, end_s: float = 15
+) -> Iterator[None]:
+    """``server`` answers at ``listener`` while the block lasts.
+
+    Args:
+        begin_s: seconds that its start may take.
+        end_s: and its end.
+    """
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + begin_s
+    while not server.started:
+        assert thread.is_alive() and time.monotonic() < deadline, "the server did not start"
+        time.sleep(0.005)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(timeout=end_s)
+        listener.close()
+    assert not thread.is_alive(), "the server did not stop"
+
+
+@contextmanager
 def live_engine(engine: Any, settings: Settings, port: int = 0, vault: Any = None) -> Iterator[LiveServer]:
     """Serve ``engine``, which must not be started yet, on a free port unless one is given."""
     listener = listen("127.0.0.1", port)
     server = Server(create_app(engine, settings, vault), settings)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 30
-    while not server.started:
-        assert thread.is_alive() and time.monotonic() < deadline, "the server did not start"
-        time.sleep(0.005)
     url = address_of(listener)
     headers = {"authorization": f"Bearer {settings.keys()[0]}"} if settings.keys() else {}
-    try:
-        with httpx.Client(base_url=url, headers=headers, timeout=60) as http:
-            yield LiveServer(url, engine, settings, http)
-    finally:
-        server.should_exit = True
-        thread.join(timeout=15)
-        listener.close()
-    assert not thread.is_alive(), "the server did not stop"
+    with in_a_thread(server, listener), httpx.Client(base_url=url, headers=headers, timeout=60) as http:
+        yield LiveServer(url, engine, settings, http)
 
 
 @contextmanager

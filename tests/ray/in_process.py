@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from live import in_a_thread
 
 from agentcache.ray.exchange import Sent
 from agentcache.ray.ingress import Ingress
@@ -187,19 +187,9 @@ def cluster_here(folder: Path, names: Sequence[str] = ("r1", "r2"), **fields: An
     with httpx.Client(base_url=url, timeout=60) as http:
         cluster = Cluster(url, http, here, ingress, None, all_of_them, vault, lines)  # type: ignore[arg-type]
         server = uvicorn.Server(uvicorn.Config(_Whole(cluster), log_level="warning", lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
         deadline = time.monotonic() + 60
-        while not server.started:
-            assert thread.is_alive() and time.monotonic() < deadline, "the cluster did not start"
-            time.sleep(0.01)
-        while ingress.steering._reader is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        try:
+        with in_a_thread(server, listener, begin_s=60, end_s=30):
+            while ingress.steering._reader is None:
+                assert time.monotonic() < deadline, "the cluster did not start"
+                time.sleep(0.01)
             yield cluster
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            listener.close()
-    assert not thread.is_alive(), "the cluster did not stop"
