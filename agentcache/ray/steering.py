@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agentcache.ray.exchange import Sent
 from agentcache.ray.parts import Call, Groups, News, NoReplicaError
-from agentcache.routing.feed import FeedDelta
+from agentcache.routing.feed import KEY_BYTES, FeedDelta
 from agentcache.routing.keys import RoutingKey
 from agentcache.routing.loads import Ticket
 from agentcache.routing.requests import Kind, ReadRequest, RequestReader
@@ -50,6 +50,8 @@ class Steering:
         self._gone = gone
         self._reader: RequestReader | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._dead: set[str] = set()
+        """Found dead since the last look began, which may have heard of them before."""
         self._learning: asyncio.Task[None] | None = None
 
     async def watch_for_ever(self) -> None:
@@ -67,12 +69,16 @@ class Steering:
         await asyncio.shield(self._looking)
 
     async def _look(self) -> None:
+        self._dead.clear()
         cursors = {name: cursor for name in self.known if (cursor := self.router.table.cursor(name)) is not None}
-        told = {news.replica: news for news in await self._replicas.news(cursors)}
+        heard = await self._replicas.news(cursors)
+        told = {news.replica: news for news in heard if news.replica not in self._dead}
         for name in self.known.keys() - told.keys():
             self._forget(name, dead=False)  # Ray may list for a long time whoever hangs
         self.known = told
-        for name, news in told.items():
+        for name, news in tuple(told.items()):
+            if name in self._dead:
+                continue
             self.router.join(name)  # also one that drained, and is healthy again
             if not news.healthy:
                 self.router.drain(name)
@@ -89,7 +95,7 @@ class Steering:
         await self.look()
 
     async def learn(self, replica: str, delta: FeedDelta) -> None:
-        if len(delta.added) + len(delta.removed) > AT_ONCE * 16:
+        if len(delta.added) + len(delta.removed) > AT_ONCE * KEY_BYTES:
             await asyncio.to_thread(self.router.apply, replica, delta)
         else:
             self.router.apply(replica, delta)
@@ -133,6 +139,7 @@ class Steering:
 
     def lost(self, replica: str) -> None:
         """It was just found dead."""
+        self._dead.add(replica)
         self._forget(replica, dead=True)
 
     def _forget(self, replica: str, *, dead: bool) -> None:

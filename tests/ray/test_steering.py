@@ -11,8 +11,8 @@ import pytest
 from agentcache.ray.exchange import Sent
 from agentcache.ray.parts import Call, News, NoReplicaError, Part, Whole
 from agentcache.ray.replica import EngineReplica
-from agentcache.ray.steering import Steering, Trip
-from agentcache.routing.feed import Cursor, FeedDelta
+from agentcache.ray.steering import AT_ONCE, Steering, Trip
+from agentcache.routing.feed import KEY_BYTES, Cursor, FeedDelta
 from agentcache.routing.keys import RoutingKey
 from agentcache.routing.requests import Kind, ReadRequest
 from agentcache.routing.router import RoutingPolicy
@@ -87,6 +87,54 @@ def test_sessions_of_a_replica_that_hangs_go_elsewhere_though_it_is_listed():
         speakers.silent.add("r1")
         await steering.look()
         assert homed(steering, session) == "r2" and steering.hangs("r1") and not steering.hangs("r2")
+
+    asyncio.run(scenario())
+
+
+class LateSpeakers(Speakers):
+    """What they say arrives when it is let through; the first has more to say than is learned on the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.through = asyncio.Event()
+
+    async def news(self, cursors: Mapping[str, Cursor]) -> list[News]:
+        first, *others = await super().news(cursors)
+        self.asked.set()
+        await self.through.wait()
+        much = FeedDelta(None, Cursor(1, 0), bytes(KEY_BYTES * (AT_ONCE + 1)), whole=True)
+        return [first._replace(delta=much), *others]
+
+
+@pytest.mark.parametrize("when", ["they are asked", "what another said is learned"])
+def test_a_replica_that_dies_while_all_are_looked_at_is_not_taken_for_one_that_lives(when):
+    async def scenario() -> None:
+        speakers, lines = LateSpeakers(), []
+        steering = Steering(speakers, RoutingPolicy(), lambda name, dead: lines.append((name, dead)))
+        speakers.through.set()
+        await steering.look()
+        speakers.through.clear()
+        speakers.asked.clear()
+        looking = asyncio.ensure_future(steering.look())
+        await speakers.asked.wait()
+        if when == "they are asked":
+            steering.lost("r2")
+        else:
+            learned = steering.router.apply
+            loop = asyncio.get_running_loop()
+
+            async def die() -> None:
+                steering.lost("r2")
+
+            def apply(replica: str, delta: FeedDelta) -> bool:
+                asyncio.run_coroutine_threadsafe(die(), loop).result(30)
+                return learned(replica, delta)
+
+            steering.router.apply = apply  # type: ignore[method-assign]
+        speakers.through.set()
+        await looking
+        assert set(steering.known) == {"r1"} and homes(steering) == {"r1"} and lines == [("r2", True)]
 
     asyncio.run(scenario())
 
