@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ UNREAD = ReadRequest(Kind.ANY, RoutingKey())
 
 
 class Steering:
-    """Used on the ingress's event loop; only ``Trip.choose`` is called on another thread.
+    """Used on the ingress's event loop.
 
     Attributes:
         router: ranks replicas.
@@ -149,7 +150,7 @@ class Steering:
 
 
 class Trip:
-    """One attempt to have a request answered.
+    """One attempt to have a request answered.  ``choose`` is called on the router's thread, all else on the ingress's event loop.
 
     Args:
         avoid: replicas that it was lost on before.
@@ -173,11 +174,14 @@ class Trip:
         self._ranking: Ranking | None = None
         self._ticket: Ticket | None = None
         self._begun = False
+        self._over = False
+        self._lock = threading.Lock()
+        """Held where tickets are taken and given back."""
 
     def choose(self, there: Collection[str]) -> Groups:
         """
         Raises:
-            NoReplicaError: none of those that are there will do.
+            NoReplicaError: none of those that are there will do, or nobody waits for it any more.
         """
         if self._only is not None:
             if self._only not in there:
@@ -187,8 +191,11 @@ class Trip:
         ranking = self._router.rank(self._key, [name for name in there if name not in self._avoid] or there)
         if ranking.first is None:
             raise NoReplicaError("no replica is there")
-        self._settle(computed=False)
-        self._ranking, self._ticket = ranking, self._router.routed(ranking, ranking.first)
+        with self._lock:
+            if self._over:  # the router hears of it later than we do
+                raise NoReplicaError("nobody waits for the answer any more")
+            self._settle(computed=False)
+            self._ranking, self._ticket = ranking, self._router.routed(ranking, ranking.first)
         likely = [name for group in ranking.groups[:2] for name in group]
         cursors = ((name, self._router.table.cursor(name)) for name in likely)
         self.call.cursors = {name: cursor for name, cursor in cursors if cursor is not None}
@@ -197,9 +204,10 @@ class Trip:
     def taken(self, replica: str) -> None:
         """``replica`` has it."""
         self.replica = replica
-        if self._ranking is not None and self._ticket is not None and self._ticket.replica != replica:
-            self._settle(computed=False)
-            self._ticket = self._router.routed(self._ranking, replica)
+        with self._lock:
+            if self._ranking is not None and self._ticket is not None and self._ticket.replica != replica:
+                self._settle(computed=False)
+                self._ticket = self._router.routed(self._ranking, replica)
 
     @property
     def chosen(self) -> str | None:
@@ -213,7 +221,9 @@ class Trip:
             self._router.started(self._ticket)
 
     def over(self) -> None:
-        self._settle(computed=self._begun)
+        with self._lock:
+            self._over = True
+            self._settle(computed=self._begun)
 
     def _settle(self, *, computed: bool) -> None:
         if self._ticket is not None:

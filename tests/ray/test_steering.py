@@ -15,7 +15,7 @@ from agentcache.ray.steering import AT_ONCE, Steering, Trip
 from agentcache.routing.feed import KEY_BYTES, Cursor, FeedDelta
 from agentcache.routing.keys import RoutingKey
 from agentcache.routing.requests import Kind, ReadRequest
-from agentcache.routing.router import RoutingPolicy
+from agentcache.routing.router import PrefixRouter, RoutingPolicy
 from agentcache.settings import Settings
 
 NAMES = ("r1", "r2")
@@ -137,6 +137,16 @@ def test_a_replica_that_dies_while_all_are_looked_at_is_not_taken_for_one_that_l
         assert set(steering.known) == {"r1"} and homes(steering) == {"r1"} and lines == [("r2", True)]
 
     asyncio.run(scenario())
+
+
+def test_a_choice_that_comes_when_nobody_waits_any_more_counts_for_nothing():
+    router = PrefixRouter()
+    trip = Trip(router, Sent("GET", b"/", ()), RoutingKey((bytes(16),), 100))
+    assert trip.choose(["r1"]) == [["r1"]] and router.load("r1").tokens == 100
+    trip.over()
+    with pytest.raises(NoReplicaError, match="nobody waits"):
+        trip.choose(["r1"])
+    assert trip.chosen is None and router.load("r1").tokens == 0
 
 
 class Reader:
