@@ -22,6 +22,7 @@ from agentcache.cache.residency import AllLeft, PageArrived, Residence
 from agentcache.routing.loads import ReplicaLoad
 
 KEY_BYTES = 16
+"""Of a page's key (``cache.hashing``)."""
 _TIERS = {"device": 1, "host": 2, "disk": 4}
 
 

@@ -36,7 +36,6 @@ class Ticket:
     sent_at: float
     chain: tuple[bytes, ...] = ()
     started: bool = False
-    ended: bool = False
 
 
 @dataclass(slots=True)
@@ -86,7 +85,6 @@ class Ledger:
 
     def ended(self, ticket: Ticket) -> None:
         """Idempotent."""
-        ticket.started = ticket.ended = True
         tally = self._tallies.get(ticket.replica)
         if tally is not None:
             tally.open.pop(id(ticket), None)

@@ -65,7 +65,8 @@ class ModelProfile:
 
     def prefixes(self) -> PublicPrefixes:
         """The public beginnings, as the engine knows them."""
-        return PublicPrefixes(_public_root(self.root_base), self.page_size, map(unpack_tokens, self.public))
+        root = namespace_root(*self.root_base, "public")
+        return PublicPrefixes(root, self.page_size, map(unpack_tokens, self.public))
 
 
 def profile_of(engine: AsyncEngine, folder: Path) -> ModelProfile:
@@ -89,7 +90,3 @@ def profile_of(engine: AsyncEngine, folder: Path) -> ModelProfile:
         public=tuple(map(pack_tokens, prefixes)),
         settings=settings,
     )
-
-
-def _public_root(root_base: tuple[str, ...]) -> bytes:
-    return namespace_root(*root_base, "public")

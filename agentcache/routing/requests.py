@@ -69,10 +69,7 @@ class ReadRequest(NamedTuple):
 
 
 _NOTHING = RoutingKey()
-_SEEN = ("state", "tree", "sessions", "requests")
-_MERGED = frozenset(
-    {"/metrics", "/v1/cache", "/v1/cache/tree", "/v1/findings", "/v1/sessions", *(f"/ui/{name}" for name in _SEEN)}
-)
+_MERGED = frozenset({"/metrics", "/v1/cache", "/v1/cache/tree", "/v1/findings", "/v1/sessions"})
 _EVERYWHERE = frozenset({"/v1/cache/flush", "/debug/clock", "/debug/fault", "/debug/check"})
 _SESSION = re.compile(r"/v1/sessions/([^/]+)(?:/[a-z]+)?")
 _RESPONSE = re.compile(r"/v1/responses/([^/]+)(?:/[a-z_]+)?")

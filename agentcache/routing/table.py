@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from agentcache.routing.feed import Cursor, FeedDelta, split_keys
+from agentcache.routing.feed import KEY_BYTES, Cursor, FeedDelta, split_keys
 
 _SLICE = 4096
 """Keys handled before others may come in; also how many are cleaned up each time."""
@@ -93,10 +93,6 @@ class ReplicaTable:
             self._cursors.pop(replica, None)
             self._arrivals.pop(replica, None)
 
-    def replicas(self) -> list[str]:
-        with self._lock:
-            return list(self._bits.of)
-
     def __len__(self) -> int:
         """Keys in the table, each of which at least one replica holds or did so a short while ago."""
         return len(self._held)
@@ -128,7 +124,7 @@ class ReplicaTable:
                 self._bits.give(replica)
                 self._arrivals[replica] = arrivals
             elif delta.start is not None and not delta.start.part:
-                self._arrivals[replica] += len(delta.added) // 16
+                self._arrivals[replica] += len(delta.added) // KEY_BYTES
             bit = self._bits.of[replica]
         for keys, learn in ((delta.removed, self._remove), (delta.added, self._add)):
             names = split_keys(keys)

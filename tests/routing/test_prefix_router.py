@@ -97,7 +97,7 @@ def test_the_same_prompt_goes_the_same_way_while_nobody_is_busy():
 def test_a_burst_of_equal_prompts_goes_one_way_while_it_is_computed_there():
     router, _ = router_of(8)
     key = key_of("a", 100)
-    rankings = [router.rank(key) for _ in range(1)]
+    rankings = [router.rank(key)]
     tickets = [router.routed(rankings[0], rankings[0].first)]
     for _ in range(7):
         rankings.append(router.rank(key))
