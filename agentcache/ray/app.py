@@ -19,7 +19,7 @@ from agentcache.engine.cores import compute_threads
 from agentcache.errors import SettingsError
 from agentcache.ray.places import check_ports
 from agentcache.ray.settings import ClusterSettings, checked_cluster
-from agentcache.ray.vault import VaultPlace
+from agentcache.ray.vault import VaultPlace, vault_name
 from agentcache.settings import REPEATED, Settings, checked_settings
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def build_app(settings: Settings, cluster: ClusterSettings | None = None, *, nam
 
     drain_s = cluster.drain_s(settings)
     keeps = settings.store is not None and settings.store_sessions
-    vault = None if keeps else VaultPlace(f"{name}-sessions", cluster.session_memory)
+    vault = None if keeps else VaultPlace(vault_name(name), cluster.session_memory)
     engines = as_deployment(
         Replica,
         name=ENGINE,

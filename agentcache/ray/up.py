@@ -38,7 +38,7 @@ from agentcache.ray.joining import (
 )
 from agentcache.ray.places import own_settings
 from agentcache.ray.settings import ClusterSettings
-from agentcache.ray.vault import NAMESPACE
+from agentcache.ray.vault import NAMESPACE, vault_name
 from agentcache.server.banner import facts_of, print_facts
 from agentcache.settings import Settings
 from agentcache.startup import Progress, shown
@@ -253,7 +253,7 @@ def _end(settings: Settings, cluster: ClusterSettings, stop: _Stop) -> None:
             serve.delete(APP)
     if cluster.ray_address is not None:  # what was started here ends with Ray
         with suppress(Exception):
-            ray.kill(ray.get_actor(f"{APP}-sessions", namespace=NAMESPACE))
+            ray.kill(ray.get_actor(vault_name(APP), namespace=NAMESPACE))
 
 
 def _drain(ingresses: Any, drain_s: float, stop: _Stop) -> None:

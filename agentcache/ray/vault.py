@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from agentcache.sessions.vault import Kept, RecordName, VaultUnavailableError
 
+NAMESPACE = "agentcache"
+"""Of the names of our actors."""
 PATIENCE_S = 10.0
 """How long the actor may take; it may have to come up again."""
 _OVERHEAD = 256
@@ -127,6 +129,11 @@ class ActorVault:
             raise VaultUnavailableError(f"the actor that keeps sessions: {str(error).partition(chr(10))[0]}") from error
 
 
+def vault_name(app: str) -> str:
+    """Of the actor that keeps the sessions of the application ``app``."""
+    return f"{app}-sessions"
+
+
 class VaultPlace(NamedTuple):
     """Where the actor of one application is, or will be as soon as somebody asks for it.
 
@@ -151,6 +158,3 @@ class VaultPlace(NamedTuple):
             num_cpus=0,
         )
         return ActorVault(actor.remote(self.max_bytes))
-
-
-NAMESPACE = "agentcache"
