@@ -20,13 +20,13 @@ _LONGEST = 4 * 2**20
 """Bytes of a first event that are kept."""
 
 
-def replica_lost(may_retry: bool = True) -> ApiError:
+def replica_lost() -> ApiError:
     """What a client is told whose replica is gone."""
     return ApiError(
         503,
         "the replica that was answering this request is gone; ask again",
         code="replica_lost",
-        headers={"retry-after": "1"} if may_retry else None,
+        headers={"retry-after": "1"},
     )
 
 

@@ -67,10 +67,6 @@ class Replica:
     async def profile(self) -> ModelProfile:
         return await self._engine.profile()
 
-    def process(self) -> tuple[str, int]:
-        """Its name, and the number of its process on its machine."""
-        return self._engine.name, os.getpid()
-
     def check_health(self) -> None:
         self._engine.check_health()
 
