@@ -12,6 +12,7 @@ from agentcache.ray.exchange import Head
 from agentcache.ray.merged_metrics import merged_metrics
 from agentcache.ray.parts import Whole
 from agentcache.server.watch.request_ids import REPLICA
+from agentcache.server.writer import encode
 
 _PAGES = ("total", "free", "live", "cached", "pinned", "running", "waiting")
 _NOT_MERGED = frozenset({b"content-length", b"etag", REPLICA.encode()})
@@ -43,7 +44,7 @@ def merged(path: str, query: Mapping[str, str], answers: Sequence[Whole]) -> Who
     else:
         bodies = {answer.replica: json.loads(answer.body) for answer in answers}
         merge = _MERGES.get(path, _first)
-        body = json.dumps(merge(bodies, query), ensure_ascii=False, separators=(",", ":")).encode()
+        body = encode(merge(bodies, query))
     kept = [header for header in first.head.headers if header[0].lower() not in _NOT_MERGED]
     head = Head(status, [*kept, (b"content-length", str(len(body)).encode())])
     return Whole("", head, body)
@@ -115,10 +116,10 @@ def _turns(session: Mapping[str, Any]) -> tuple[int, float]:
 
 def _tree(bodies: Bodies, _: Mapping[str, str]) -> dict[str, Any]:
     """One forest: each node says whose it is, and a namespace has one number everywhere."""
-    salts: dict[Any, int] = {}
+    salts: dict[str | None, int] = {}
     nodes: list[dict[str, Any]] = []
     for name, body in bodies.items():
-        numbers = {space["id"]: salts.setdefault(json.dumps(space["salt"]), len(salts)) for space in body["namespaces"]}
+        numbers = {space["id"]: salts.setdefault(space["salt"], len(salts)) for space in body["namespaces"]}
         start = len(nodes)
         for node in body["nodes"]:
             parent = node.get("parent")
@@ -127,7 +128,7 @@ def _tree(bodies: Bodies, _: Mapping[str, str]) -> dict[str, Any]:
             nodes.append({**node, "namespace": numbers[node["namespace"]], **moved, **ids, "replica": name})
     return {
         "page_size": _first(bodies, {})["page_size"],
-        "namespaces": [{"id": number, "salt": json.loads(salt)} for salt, number in salts.items()],
+        "namespaces": [{"id": number, "salt": salt} for salt, number in salts.items()],
         "nodes": nodes,
         "truncated": any(body["truncated"] for body in bodies.values()),
     }
