@@ -83,6 +83,42 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "agentcache", *arguments]
 
 
+def served(folder: Path, pages: int) -> list[str]:
+    """Flags of replicas of ``folder``, under the name ``tiny``."""
+    return [
+        "--model", str(folder), "--model-name", "tiny", "--num-pages", str(pages), "--device", "cpu", "--threads", "1",
+    ]  # fmt: skip
+
+
+@contextmanager
+def running(command: list[str], out: Any, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, and all that it started, which ends with the block; ``more`` is added to its environment."""
+    process = subprocess.Popen(command, env=environment(**more), stdout=out, stderr=out)
+    started: list[psutil.Process] = []
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            started = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            process.wait(60)
+        for child in psutil.wait_procs(started, timeout=20)[1]:
+            child.kill()
+
+
+@contextmanager
+def head(log: Path, **more: str) -> Iterator[str]:
+    """A Ray cluster of one machine that somebody else started; its address.  It must outlive the block."""
+    ray = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--num-cpus=4", "--port=0"]
+    ray += ["--include-dashboard=false", "--object-store-memory=90000000", "--node-ip-address=127.0.0.1"]
+    with log.open("wb") as out, running(ray, out, **more) as process:
+        eventually(lambda: "Ray runtime started" in log.read_text("utf-8", "replace"), 120)
+        address = re.search(r"--address='([^']+)'", log.read_text("utf-8", "replace"))
+        assert address is not None
+        yield address[1]
+        assert process.poll() is None, "the cluster ended with who joined it"
+
+
 @contextmanager
 def up(folder: Path, log: Path, *flags: str, own_session: bool = False) -> Iterator[RunningCluster]:
     """Replicas of ``folder`` on a free port; at the end it is told to end, and nothing of it may be left.
@@ -90,22 +126,10 @@ def up(folder: Path, log: Path, *flags: str, own_session: bool = False) -> Itera
     Args:
         own_session: as of a terminal or a service; signals to its process group reach nothing else.
     """
-    settings = (
-        "--model",
-        str(folder),
-        "--model-name",
-        "tiny",
-        "--num-pages",
-        "192",
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-    )
     small = ("--object-store-memory", "84MB", "--enable-test-hooks", "--port", "0")
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command("up", *settings, *small, *flags),
+            command("up", *served(folder, 192), *small, *flags),
             stdout=out,
             stderr=out,
             env=environment(),

@@ -6,8 +6,8 @@ import json
 from typing import Any, NamedTuple
 
 import httpx
+from chats import CHAT
 
-CHAT = "/v1/chat/completions"
 MAX_BODY = 4096
 
 

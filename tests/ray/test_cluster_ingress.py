@@ -15,6 +15,7 @@ import anthropic
 import httpx
 import openai
 import pytest
+from chats import CHAT, LONG, said
 from in_process import cluster_here
 from live import live_server
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,13 +23,6 @@ from refused import BODIES, KEYS, MAX_BODY, ORIGINS, ROUTES, answer
 
 from agentcache.ray.vault import VaultRecords
 from agentcache_sdk import Client
-
-LONG = "the cache keeps pages of keys and values and the agent sends the same long beginning again and again " * 4
-CHAT = "/v1/chat/completions"
-
-
-def said(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0, **fields}
 
 
 def eventually(look: Any, seconds: float = 20) -> None:

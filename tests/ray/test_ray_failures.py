@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -12,27 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
 import openai
-import psutil
 import pytest
-from real_ray import RunningCluster, environment, eventually, up
+from chats import CHAT, LONG, said
+from real_ray import RunningCluster, command, environment, eventually, head, running, up
 
 from agentcache_sdk import Client
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-
-CHAT = "/v1/chat/completions"
-LONG = "the cache keeps pages of keys and values and the agent sends the same long beginning again and again " * 4
-
-
-def said(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0, **fields}
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +270,7 @@ def test_a_stream_that_takes_too_long_is_cut(tiny_model, tmp_path, how):
 
 def run_up(*flags: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "agentcache", "up", *flags],
+        command("up", *flags),
         capture_output=True, text=True, timeout=180, check=False, env=environment(**more),
     )  # fmt: skip
 
@@ -315,34 +306,14 @@ def test_an_application_is_deployed_with_rays_own_command(tiny_model, tmp_path):
         "applications:\n  - name: agentcache\n    route_prefix: /\n    import_path: agentcache.ray.app:app\n"
         f"    args:\n      {arguments}\n"
     )
-    folder, log = Path(sys.executable).parent, tmp_path / "serve.log"
-    ray = [str(folder / "ray"), "start", "--head", "--block", "--num-cpus=4", "--include-dashboard=false"]
-    ray += ["--object-store-memory=90000000", "--node-ip-address=127.0.0.1", "--port=0"]
-    with log.open("wb") as out, running(ray, out) as head:
-        eventually(lambda: "Ray runtime started" in log.read_text("utf-8", "replace"), 120)
-        address = re.search(r"--address='([^']+)'", log.read_text("utf-8", "replace"))
-        assert address is not None
-        with running([str(folder / "serve"), "run", f"--address={address[1]}", str(config)], out) as serve:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as http:
-                eventually(lambda: http.get("/health").json()["replicas"]["up"] == 1, 120)
-                assert http.post(CHAT, json=said("hi")).status_code == 200
-            serve.send_signal(signal.SIGINT)
-            serve.wait(90)
-        head.send_signal(signal.SIGTERM)
-        head.wait(60)
-
-
-@contextmanager
-def running(command: list[str], out: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, and all that it started, which ends with the block."""
-    process = subprocess.Popen(command, env=environment(), stdout=out, stderr=out)
-    started: dict[int, psutil.Process] = {}
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            started = {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
-            process.terminate()
-            process.wait(60)
-        for child in psutil.wait_procs(list(started.values()), timeout=20)[1]:
-            child.kill()
+    serve_run = [str(Path(sys.executable).parent / "serve"), "run"]
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as http,
+        head(tmp_path / "head.log") as address,
+        (tmp_path / "serve.log").open("wb") as out,
+        running([*serve_run, f"--address={address}", str(config)], out) as serve,
+    ):
+        eventually(lambda: http.get("/health").json()["replicas"]["up"] == 1, 120)
+        assert http.post(CHAT, json=said("hi")).status_code == 200
+        serve.send_signal(signal.SIGINT)
+        serve.wait(90)

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
-from real_ray import command, environment, eventually
+from real_ray import command, environment, eventually, head, served
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 TOKEN = "0123456789abcdef" * 3
-
-
-@contextmanager
-def head(log: Path, **more: str) -> Iterator[str]:
-    """A cluster of one machine; its address."""
-    ray = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--num-cpus=4", "--port=0"]
-    ray += ["--include-dashboard=false", "--object-store-memory=90000000", "--node-ip-address=127.0.0.1"]
-    with log.open("wb") as out:
-        process = subprocess.Popen(ray, env=environment(**more), stdout=out, stderr=out)
-    started: list[psutil.Process] = []
-    try:
-        eventually(lambda: "Ray runtime started" in log.read_text("utf-8", "replace"), 120)
-        address = re.search(r"--address='([^']+)'", log.read_text("utf-8", "replace"))
-        assert address is not None
-        yield address[1]
-        assert process.poll() is None, "the cluster ended with who joined it"
-    finally:
-        if process.poll() is None:
-            started = psutil.Process(process.pid).children(recursive=True)
-            process.terminate()
-            process.wait(60)
-        for child in psutil.wait_procs(started, timeout=20)[1]:
-            child.kill()
 
 
 class Joined:
@@ -53,18 +26,7 @@ class Joined:
             free.bind(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
         self._log = log
-        flags = [
-            "--model",
-            str(folder),
-            "--model-name",
-            "tiny",
-            "--num-pages",
-            "64",
-            "--device",
-            "cpu",
-            "--threads",
-            "1",
-        ]
+        flags = served(folder, 64)
         flags += ["--ray-address", address, "--port", self.url.rpartition(":")[2]]
         with log.open("wb") as out:
             self.process = subprocess.Popen(command("up", *flags), env=environment(**more), stdout=out, stderr=out)

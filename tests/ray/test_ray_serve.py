@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from chats import CHAT, LONG, said
 from live import live_server
 from prometheus_client.parser import text_string_to_metric_families
 from real_ray import RunningCluster, eventually, up
@@ -18,9 +19,6 @@ from agentcache_sdk import Client
 
 pytestmark = pytest.mark.timeout(400)
 
-CHAT = "/v1/chat/completions"
-LONG = "the cache keeps pages of keys and values and the agent sends the same long beginning again and again " * 4
-
 
 @pytest.fixture(scope="module")
 def cluster(tiny_model, tmp_path_factory) -> Iterator[RunningCluster]:
@@ -28,10 +26,6 @@ def cluster(tiny_model, tmp_path_factory) -> Iterator[RunningCluster]:
     with up(tiny_model, log, "--replicas", "2", "--api-key", "client", "--admin-key", "boss") as running:
         running.http.headers["authorization"] = "Bearer client"
         yield running
-
-
-def said(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0, **fields}
 
 
 def test_both_replicas_are_up(cluster):

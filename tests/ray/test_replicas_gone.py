@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from chats import CHAT, LONG, said
 from in_process import Cluster
 
 from agentcache.ray.exchange import Head, Sent
@@ -16,13 +17,6 @@ from agentcache.ray.settings import ClusterSettings
 from agentcache.ray.visits import Visit
 from agentcache.routing.feed import Cursor, FeedDelta
 from agentcache.settings import Settings
-
-LONG = "the cache keeps pages of keys and values and the agent sends the same long beginning again and again " * 4
-CHAT = "/v1/chat/completions"
-
-
-def said(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0, **fields}
 
 
 @pytest.fixture
