@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import httpx
 
@@ -37,30 +37,58 @@ class Head(NamedTuple):
     headers: Headers
 
 
+class Request(Protocol):
+    """What an app is asked, without the body."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str:
+        """Decoded, without the query."""
+
+    def scope(self) -> dict[str, Any]:
+        """As ASGI has it; a new one each time, since apps write into it."""
+
+
+def http_scope(method: str, path: str, target: bytes, headers: Headers, scheme: str) -> dict[str, Any]:
+    """The scope of a request to an app that stands at the root.
+
+    Args:
+        path: decoded, without the query.
+        target: path and query, percent-encoded.
+    """
+    raw_path, _, query = target.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "server": None,
+        "client": None,
+        "scheme": scheme,
+        "method": method,
+        "root_path": "",
+        "path": path,
+        "raw_path": raw_path,
+        "query_string": query,
+        "headers": [(name.lower(), value) for name, value in headers],
+        "state": {},
+    }
+
+
 class Asked(NamedTuple):
-    """A request without its body."""
+    """A request of httpx."""
 
     method: str
     url: httpx.URL
     headers: Headers
 
+    @property
+    def path(self) -> str:
+        return self.url.path
+
     def scope(self) -> dict[str, Any]:
-        path, _, query = self.url.raw_path.partition(b"?")
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "server": None,
-            "client": None,
-            "scheme": self.url.scheme,
-            "method": self.method,
-            "root_path": "",
-            "path": self.url.path,
-            "raw_path": path,
-            "query_string": query,
-            "headers": [(name.lower(), value) for name, value in self.headers],
-            "state": {},
-        }
+        return http_scope(self.method, self.path, self.url.raw_path, self.headers, self.url.scheme)
 
 
 class Exchange:
@@ -68,10 +96,10 @@ class Exchange:
     Args:
         asked: the request.
         wake: tells the reader that something is new; called on any thread.
-        patience_s: seconds in which the reader must take some of what waits for it, or it is cut.
+        patience_s: seconds in which the reader must take some of what waits for it, or it is cut; ``None``: never.
     """
 
-    def __init__(self, asked: Asked, wake: Callable[[], None], patience_s: float) -> None:
+    def __init__(self, asked: Request, wake: Callable[[], None], patience_s: float | None) -> None:
         self._asked = asked
         self._wake = wake
         self._patience = patience_s
@@ -146,6 +174,11 @@ class Exchange:
             raise httpx.RemoteProtocolError(self._failure)
         return b""
 
+    @property
+    def whole(self) -> bool:
+        """All of the answer was said; what was not taken of it can still be."""
+        return self._over and self._failure is None
+
     def hang_up(self) -> None:
         """Nobody reads any more; the app is told unless it has ended.  Idempotent, and safe at any moment."""
         if not self._gone and not self._over:
@@ -169,7 +202,7 @@ class Exchange:
         try:
             await app(self._asked.scope(), self._receive, self._send)
         except Exception:
-            logger.exception("%s %s failed", self._asked.method, self._asked.url.path)
+            logger.exception("%s %s failed", self._asked.method, self._asked.path)
         finally:
             self.end("the request was ended by the server")
 

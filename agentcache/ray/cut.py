@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from agentcache.ray.exchange import Head
+from agentcache.local.exchange import Head
 from agentcache.server.anthropic.errors import PATH, told_at
 from agentcache.server.errors import ApiError
 from agentcache.server.watch.request_ids import HEADERS

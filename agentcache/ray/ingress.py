@@ -26,9 +26,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from agentcache.local.exchange import Head
 from agentcache.ray.bodies import InTime
 from agentcache.ray.cut import replica_lost
-from agentcache.ray.exchange import AnswerCutError, Head, Sent, sent_from
+from agentcache.ray.exchange import AnswerCutError, Sent, sent_from
 from agentcache.ray.health import cluster_health
 from agentcache.ray.merging import merged
 from agentcache.ray.own_answers import OwnAnswers

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from agentcache.ray.exchange import Head
+from agentcache.local.exchange import Head
 from agentcache.ray.merged_metrics import merged_metrics
 from agentcache.ray.parts import Whole
 from agentcache.server.watch.request_ids import REPLICA

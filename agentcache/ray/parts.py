@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentcache.ray.exchange import Head, Sent
+from agentcache.local.exchange import Head
+from agentcache.ray.exchange import Sent
 from agentcache.routing.feed import Cursor, FeedDelta
 
 Groups = Sequence[Sequence[str]]

@@ -7,11 +7,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentcache.cache.residency import watch_residency
 from agentcache.errors import EngineStoppedError
-from agentcache.ray.exchange import Head, Sent, answered
+from agentcache.local.exchange import Head
+from agentcache.ray.exchange import Sent, answered
 from agentcache.ray.log_lines import log_as_replica
 from agentcache.ray.parts import Asked, News, Part, Taken, Trailer, Whole
 from agentcache.routing.feed import Cursor, PageFeed
@@ -192,7 +193,7 @@ def _profile(engine: AsyncEngine) -> ModelProfile:
     return profile_of(engine, resolve_model(settings.model, settings.home).folder)
 
 
-def _loaded(settings: Settings) -> Any:
+def _loaded(settings: Settings) -> AsyncEngine:
     with calm_openmp():
         from agentcache.engine.build import build_engine
 

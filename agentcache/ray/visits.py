@@ -7,8 +7,9 @@ from typing import Any
 
 from starlette.types import Receive, Send
 
+from agentcache.local.exchange import Head
 from agentcache.ray.cut import CutStream
-from agentcache.ray.exchange import AnswerCutError, Head, Sent
+from agentcache.ray.exchange import AnswerCutError, Sent
 from agentcache.server.errors import ApiError
 
 

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentcache.errors import SettingsError
+from agentcache.local.exchange import Head
 from agentcache.ray import build_app
 from agentcache.ray.app import app, cpus
-from agentcache.ray.exchange import Head
 from agentcache.ray.health import cluster_health
 from agentcache.ray.joining import cause_of, kept_port
 from agentcache.ray.log_lines import ReplicaLines

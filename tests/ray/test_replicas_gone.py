@@ -10,7 +10,8 @@ import pytest
 from chats import CHAT, LONG, said
 from in_process import Cluster
 
-from agentcache.ray.exchange import Head, Sent
+from agentcache.local.exchange import Head
+from agentcache.ray.exchange import Sent
 from agentcache.ray.ingress import Ingress
 from agentcache.ray.parts import Call, News, Part, Taken, Trailer
 from agentcache.ray.settings import ClusterSettings
