@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from live import LiveServer, drain, live_server
 from memory_store import Dear
 from tiny_folder import write_tiny_folder
 from valkey_server import Valkey
+from waiting import wait_until
 
 from agentcache.engine.build import build_engine
 from agentcache.errors import SettingsError
@@ -71,13 +71,6 @@ def from_store(reply: dict[str, Any]) -> int:
     return tiers["store"]
 
 
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def metric(server: LiveServer, name: str) -> float:
     text = server.http.get("/metrics", headers=server.as_operator).text
     return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.rpartition(" ")[0] == name))
@@ -108,7 +101,7 @@ def test_pages_that_a_full_server_refuses_are_told_from_written_ones(serve):
     with Valkey(maxmemory="1", maxmemory_policy="noeviction") as full, serve(store=full.url) as server:
         for _ in range(2):
             server.complete(ids(100, "full"), **FIGURES)
-        until(lambda: metric(server, 'agentcache_store_pages_total{what="full"}') == 6)
+        wait_until(lambda: metric(server, 'agentcache_store_pages_total{what="full"}') == 6)
         assert metric(server, 'agentcache_store_pages_total{what="written"}') == 0
         counts = server.pages()["tiers"][-1]["counts"]
         assert (counts["full"], counts["written"], counts["failed"]) == (6, 0, 0)
@@ -138,7 +131,7 @@ def test_a_session_s_explanation_counts_what_the_store_is_known_to_have(serve, u
         def held() -> dict[str, Any]:
             return server.http.get(f"/v1/sessions/{made['id']}/explain").json()["cached"]
 
-        until(lambda: held()["tiers"] == {"device": 0, "host": 0, "disk": 0, "store": 80})
+        wait_until(lambda: held()["tiers"] == {"device": 0, "host": 0, "disk": 0, "store": 80})
         assert held()["tokens"] == 80
 
 
@@ -146,13 +139,13 @@ def test_a_store_that_dies_and_comes_back_turns_health_degraded_and_ok_and_costs
     with Valkey() as valkey, serve(store=valkey.url) as server:
         server.complete(ids(100, "dies"), **FIGURES)
         valkey.kill()
-        until(lambda: server.complete(ids(100, random.random()), **FIGURES) and degraded(server))
+        wait_until(lambda: server.complete(ids(100, random.random()), **FIGURES) and degraded(server))
         reason = server.http.get("/health").json()["components"]["store"]["reason"]
         assert str(valkey.port) in reason
         assert metric(server, "agentcache_store_up") == 0
         server.complete(ids(100, "while it is dead"), **FIGURES)
         valkey.start()
-        until(lambda: not degraded(server))
+        wait_until(lambda: not degraded(server))
         assert server.http.get("/health").json()["status"] == "ok"
 
 
@@ -172,4 +165,4 @@ def test_a_store_that_cannot_be_reached_at_start_is_told_before_the_model_is_loo
 def test_an_optional_store_that_cannot_be_reached_at_start_is_red_and_everything_is_served(serve):
     with serve(store="redis://127.0.0.1:1/0", store_optional=True) as server:
         server.complete(ids(40, "optional"), **FIGURES)
-        until(lambda: degraded(server))
+        wait_until(lambda: degraded(server))
