@@ -6,8 +6,7 @@ import asyncio
 
 from starlette.types import Message, Receive
 
-from agentcache.server.errors import ApiError
-from agentcache.server.gate.connections import BODY_RATE
+from agentcache.server.gate.connections import BODY_RATE, too_slow
 
 
 class InTime:
@@ -30,7 +29,6 @@ class InTime:
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, self._due - asyncio.get_running_loop().time()))
         except asyncio.TimeoutError:
-            more = f"{self._seconds:g} seconds, and one more for each {BODY_RATE:,} bytes of it"
-            raise ApiError(408, f"the body of the request did not arrive in {more}", code="too_slow") from None
+            raise too_slow("body", self._seconds) from None
         self._due += len(message.get("body", b"")) / BODY_RATE
         return message

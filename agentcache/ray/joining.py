@@ -24,8 +24,6 @@ from agentcache.settings import Settings
 
 APP = "agentcache"
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
-_KEEP_ALIVE_S = 75
-"""Agents think between turns; a connection that closes under them costs a retry."""
 _REACH_S = 10.0
 
 
@@ -211,10 +209,12 @@ def start_proxy(settings: Settings) -> None:
     """
     from ray import serve
 
+    from agentcache.server.gate.connections import KEEP_ALIVE_S
+
     try:
         serve.start(
             proxy_location="HeadOnly",
-            http_options={"host": settings.host, "port": settings.port, "keep_alive_timeout_s": _KEEP_ALIVE_S},
+            http_options={"host": settings.host, "port": settings.port, "keep_alive_timeout_s": KEEP_ALIVE_S},
             logging_config=QUIET,
         )
     except Exception as error:

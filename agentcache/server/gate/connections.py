@@ -266,11 +266,7 @@ class Connection(H11Protocol):
         elif what == "head" and not self.conn.unparsed:  # browsers connect in advance and may never ask
             self.transport.close()
         else:
-            seconds = self._limits.head_s if what == "head" else self._limits.body_s
-            more = "" if what == "head" else f", and one more for each {BODY_RATE:,} bytes of it"
-            self._refuse(
-                ApiError(408, f"the {what} of the request did not arrive in {seconds:g} seconds{more}", code="too_slow")
-            )
+            self._refuse(too_slow(what, self._limits.head_s if what == "head" else self._limits.body_s))
 
     def _watch_sending(self) -> None:
         if self._sending is None:
@@ -353,6 +349,17 @@ class Connection(H11Protocol):
             self._refused(Exchange(request_id, "other", "-", self.client, status=error.status, sent_bytes=sent))
         else:
             running.refused = (error.status, sent)
+
+
+def too_slow(what: str, seconds: float) -> ApiError:
+    """A 408.
+
+    Args:
+        what: ``head`` or ``body``.
+        seconds: that it had to arrive in; a body gets more by its size.
+    """
+    more = "" if what == "head" else f", and one more for each {BODY_RATE:,} bytes of it"
+    return ApiError(408, f"the {what} of the request did not arrive in {seconds:g} seconds{more}", code="too_slow")
 
 
 def _busy(limit: int) -> ApiError:
