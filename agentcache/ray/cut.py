@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from agentcache.local.exchange import Head
 from agentcache.server.anthropic.errors import PATH, told_at
 from agentcache.server.errors import ApiError
+from agentcache.server.responses.shape import error_json, failed_json
 from agentcache.server.watch.request_ids import HEADERS
 from agentcache.server.writer import event
 
@@ -65,12 +66,8 @@ class CutStream:
         return event(error.envelope()) + b"data: [DONE]\n\n"
 
     def _response_failed(self, error: ApiError) -> bytes:
-        plain = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
-        ended = plain | error.envelope() | {"sequence_number": self._last_number + 1}
-        response = self._begun() | {
-            "status": "failed",
-            "error": {"code": "server_error", "message": error.message},
-        }
+        ended = {**error_json(error), "sequence_number": self._last_number + 1}
+        response = failed_json(self._begun(), error)
         failed = {"type": "response.failed", "response": response, "sequence_number": self._last_number + 2}
         return event(ended, "error") + event(failed, "response.failed")
 

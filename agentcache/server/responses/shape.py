@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from agentcache.server.errors import ApiError
 from agentcache.server.responses.ask import Asked
 from agentcache.server.usage import Costs
+
+_TO_BLAME = {429: "rate_limit_exceeded"}
+"""Codes of a failed response are a closed list: all that is not in it is the server's."""
 
 
 def response_json(asked: Asked, name: str, model: str) -> dict[str, Any]:
@@ -45,6 +50,19 @@ def response_json(asked: Asked, name: str, model: str) -> dict[str, Any]:
         "user": body.user,
         "metadata": body.metadata or {},
     }
+
+
+def failed_json(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
+    """``response`` when it ended with ``error``."""
+    code = _TO_BLAME.get(error.status, "server_error")
+    return {**response, "status": "failed", "error": {"code": code, "message": error.message}}
+
+
+def error_json(error: ApiError) -> dict[str, Any]:
+    """The event that stands before the last one of a failed response, without its number."""
+    return {
+        "type": "error", "code": error.code, "message": error.message, "param": error.param, **error.envelope(),
+    }  # fmt: skip
 
 
 def usage_json(costs: Costs, reasoning_tokens: int, *, cached: bool) -> dict[str, Any]:

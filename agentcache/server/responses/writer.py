@@ -16,12 +16,9 @@ from agentcache.server.openai.logprobs import chat_logprobs
 from agentcache.server.responses.ask import Asked
 from agentcache.server.responses.attribution import PlainPieces, TokenPieces
 from agentcache.server.responses.output import OutputItems
-from agentcache.server.responses.shape import response_json, usage_json
+from agentcache.server.responses.shape import error_json, failed_json, response_json, usage_json
 from agentcache.server.responses.store import KeptResponse, KeptTurn, ResponseStore, size_of
 from agentcache.server.writer import Writer, event
-
-_TO_BLAME = {429: "rate_limit_exceeded"}
-"""Codes of a failed response are a closed list: all that is not in it is the server's."""
 
 
 class ResponseWriter(Writer):
@@ -71,15 +68,10 @@ class ResponseWriter(Writer):
             yield self._event(response["status"], response=response)
 
     def failed(self, error: ApiError) -> bytes:
-        response = self._response | {
-            "status": "failed",
-            "error": {"code": _TO_BLAME.get(error.status, "server_error"), "message": error.message},
-            "output": self._output.json(),
-        }
+        response = failed_json(self._response, error) | {"output": self._output.json()}
         if self._asked.body.kept:
             self._store.finish(self._asked.owner, KeptResponse(self.answer_id, response))
-        plain = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
-        return self._numbered(plain | error.envelope()) + self._event("failed", response=response)
+        return self._numbered(error_json(error)) + self._event("failed", response=response)
 
     def ending(self) -> bytes:
         return b""
