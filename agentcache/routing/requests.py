@@ -41,7 +41,7 @@ from agentcache.server.params import split_prompts
 from agentcache.server.responses.bodies import ResponseBody, chat_fields
 from agentcache.server.responses.items import read_input
 from agentcache.server.responses.tools import chat_choice, read_tools
-from agentcache.server.sessions.bodies import CreateBody
+from agentcache.server.sessions.bodies import HEADERS, CreateBody
 from agentcache.sessions.naming import name_conversation
 from agentcache.sessions.transcript import Prompt, fresh_prompt, render
 
@@ -73,7 +73,6 @@ _MERGED = frozenset({"/metrics", "/v1/cache", "/v1/cache/tree", "/v1/findings", 
 _EVERYWHERE = frozenset({"/v1/cache/flush", "/debug/clock", "/debug/fault", "/debug/check"})
 _SESSION = re.compile(r"/v1/sessions/([^/]+)(?:/[a-z]+)?")
 _RESPONSE = re.compile(r"/v1/responses/([^/]+)(?:/[a-z_]+)?")
-_SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id")
 _LONGEST_NAME = 256
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -258,7 +257,7 @@ def _named(name: str) -> RoutingKey:
 
 
 def _header_session(request: Request) -> str | None:
-    return next((name for header in _SESSION_HEADERS if (name := request.headers.get(header))), None)
+    return next((name for header in HEADERS if (name := request.headers.get(header))), None)
 
 
 def _answer_named(path: str, fields: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,8 @@ from agentcache.sessions.store import MAX_TTL_S
 
 _TTL = f"a number of seconds from 1 to {MAX_TTL_S}"
 MAX_FORKS = 256
+HEADERS = ("x-session-id", "x-claude-code-session-id")
+"""May name a session, for clients that cannot add to the body; agents send ids of their own in them."""
 
 
 class CreateBody(Body):

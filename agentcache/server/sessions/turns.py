@@ -23,6 +23,7 @@ from agentcache.server.replies.plan import wanted
 from agentcache.server.replies.tool_choice import check_tools
 from agentcache.server.reply import answer
 from agentcache.server.sessions.added_tools import added_tools
+from agentcache.server.sessions.bodies import HEADERS
 from agentcache.server.sessions.keeping import Client
 from agentcache.server.sessions.preconditions import check_turns
 from agentcache.server.sessions.repeats import Committed, answer_again, committed_as
@@ -30,7 +31,6 @@ from agentcache.server.sessions.steps import Begin, MakeWriter, Question, Steps
 from agentcache.sessions.session import Session, SessionBusyError, TurnInFlight
 from agentcache.sessions.store import ID, SessionNotFoundError
 
-_HEADERS = ("x-session-id", "x-claude-code-session-id")
 _CUT_S = 0.5
 """How long a new turn waits for one that its client has just cut."""
 
@@ -44,7 +44,7 @@ async def named_session(context: Context, request: Request) -> str | None:
         VaultUnavailableError: it may be a session of this key in the vault, which does not answer.
     """
     client = context.desk.client(api_key(request))
-    for header in _HEADERS:
+    for header in HEADERS:
         name = request.headers.get(header)
         if name and ID.fullmatch(name):
             with suppress(SessionNotFoundError):
